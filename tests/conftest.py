@@ -1,0 +1,111 @@
+"""Fixtures shared by the tests: a corpus of five small pages and a loadable vision-language model of random weights."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from PIL import Image, ImageDraw
+
+from vrag_nb.agent.policy import Conversation, Generation, Policy
+from vrag_nb.records import Hit, MetaInfo, Page, Question, page_id, write_pages
+
+SLIDE, PORTRAIT = (600, 338), (300, 424)  # page pixels (width, height)
+DOCUMENTS = {"alpha": (SLIDE, 3), "beta": (PORTRAIT, 2)}
+PAGE_IDS = ["alpha_1", "alpha_2", "alpha_3", "beta_1", "beta_2"]
+
+
+def draw_page(size: tuple[int, int], label: str) -> Image.Image:
+    """A page whose colour encodes the position, (x, y) as red and green, so that a crop tells where it comes from."""
+    width, height = size
+    red = Image.linear_gradient("L").rotate(90).resize(size)
+    green = Image.linear_gradient("L").resize(size)
+    page = Image.merge("RGB", (red, green, Image.new("L", size, 255)))
+    ImageDraw.Draw(page).text((width // 8, height // 8), label, fill="black")
+    return page
+
+
+@pytest.fixture(scope="session")
+def tiny_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A prepared corpus folder: three slides of `alpha`, two portrait pages of `beta`."""
+    corpus = tmp_path_factory.mktemp("corpus")
+    (corpus / "pages").mkdir()
+    pages = []
+    for document, ((width, height), count) in DOCUMENTS.items():
+        for number in range(1, count + 1):
+            name = page_id(document, number)
+            draw_page((width, height), name).save(corpus / "pages" / f"{name}.png")
+            image = f"pages/{name}.png"
+            text = f"Page {number} of {document}"
+            pages.append(
+                Page(page_id=name, document=document, page=number, image=image, width=width, height=height, text=text)
+            )
+    write_pages(corpus, pages)
+    return corpus
+
+
+class RankedEngine:
+    """A search engine that ranks pages in one order, whatever the query; "fail" fails. Counts its calls."""
+
+    def __init__(self, ranking: Sequence[str] = PAGE_IDS) -> None:
+        self.ranking = list(ranking)
+        self.calls: list[list[str]] = []
+        self._lock = threading.Lock()
+
+    def search(self, queries: list[str], top_k: int = 3) -> list[list[Hit]]:
+        with self._lock:
+            self.calls.append(list(queries))
+        if "fail" in queries:
+            raise RuntimeError("the index is gone")
+        ranked = self.ranking[:top_k]
+        return [[Hit(page_id=name, score=1 / (i + 1), rank=i + 1) for i, name in enumerate(ranked)] for _ in queries]
+
+
+@pytest.fixture
+def engine() -> RankedEngine:
+    return RankedEngine()
+
+
+class ScriptedPolicy(Policy):
+    """Says what a script says: a list of turns for everyone, or a function of the conversation."""
+
+    name = "scripted"
+
+    def __init__(self, script: Sequence[str] | Callable[[Conversation], str], batched: bool = True) -> None:
+        self.script, self.batched = script, batched
+        self.calls: list[int] = []
+        self.seeds: list[int] = []
+        self._lock = threading.Lock()
+
+    def generate(self, conversations: Sequence[Conversation], seeds: Sequence[int] | None = None) -> list[Generation]:
+        with self._lock:
+            self.calls.append(len(conversations))
+            self.seeds += list(seeds or [])
+        return [Generation(self._say(conversation)) for conversation in conversations]
+
+    def _say(self, conversation: Conversation) -> str:
+        if callable(self.script):
+            return self.script(conversation)
+        said = sum(message.role == "assistant" for message in conversation)
+        return self.script[min(said, len(self.script) - 1)]
+
+
+def make_question(uid: str, query: str = "What is shown?") -> Question:
+    meta = MetaInfo(file_name="alpha.pdf", reference_page=[2])
+    return Question(uid=uid, query=query, reference_answer="42", meta_info=meta)
+
+
+@pytest.fixture(scope="session")
+def tiny_vlm_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint folder of a random Qwen2.5-VL with a few thousand weights, and its processor."""
+    from vrag_nb.nano.model import NanoSize, build_nano_vlm, build_processor, save_checkpoint
+    from vrag_nb.nano.tokenizer import build_tokenizer
+
+    tokenizer = build_tokenizer(["What was the value of sales in 2019? The total was 42.5 million."] * 5, 320)
+    size = NanoSize(text_width=64, text_layers=2, text_heads=2, vision_width=48, vision_layers=2, vision_heads=3)
+    folder = tmp_path_factory.mktemp("tiny-vlm")
+    model = build_nano_vlm(tokenizer, size)
+    save_checkpoint(model, build_processor(tokenizer, 4 * 784, 40 * 784), folder)
+    return folder

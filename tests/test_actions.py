@@ -1,0 +1,155 @@
+"""The parser: what models write is read, and nothing makes it raise."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vrag_nb.agent.actions import Action, close_action, end_of_action, parse, rewrite_box
+
+SEARCH = "<think>Where is it?</think>\n<search>sales 2019</search>"
+
+
+def test_plain_turns() -> None:
+    assert parse(SEARCH) == ("Where is it?", Action(kind="search", query="sales 2019"))
+    assert parse("<think>a</think><answer> 42 </answer>")[1] == Action(kind="answer", answer="42")
+    assert parse("<bbox>[1, 2, 30, 40.5]</bbox>")[1] == Action(kind="bbox", box=(1, 2, 30, 40.5))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "[10, 20, 30, 40]",
+        "10, 20, 30, 40",
+        "(10 20 30 40)",
+        "(10,20),(30,40)",
+        "[[10, 20, 30, 40]]",
+        "[[10, 20, 30, 40], [1, 2, 3, 4]]",
+        '[{"bbox_2d": [10, 20, 30, 40], "label": "Q3 2019"}]',
+        '```json\n{"x1": 10, "y1": 20, "x2": 30, "y2": 40}\n```',
+        "[10.0,\n20.00,\t30., 4e1]",
+        "\uff3b10\uff0c20\uff0c30\uff0c40\uff3d",
+        "\uff11\uff10, 20, 30, 40",
+        "x1=10, y1=20, x2=30, y2=40",
+        "[30, 40, 10, 20]",
+        "it's [10, 20, 30, 40], that's it",
+    ],
+)
+def test_boxes_as_models_write_them(content: str) -> None:
+    assert parse(f"<bbox>{content}</bbox>")[1] == Action(kind="bbox", box=(10, 20, 30, 40))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<search>sales 2019",
+        "<search>sales 2019</sea",
+        "<search>sales 2019<|im_end|>",
+        "<SEARCH>sales 2019</Search>",
+        "< search >sales\n 2019</ search>",
+        "I will look it up: <search>sales 2019</search> and then answer.",
+        "<search>sales 2019</search><answer>7</answer>",
+        "<search>sales 2019</answer>",
+        "<search>sales 2019<answer>7</answer>",
+        "\uff1csearch\uff1esales 2019\uff1c/search\uff1e",
+        "<think>Perhaps <answer>7</answer>?</think><search>sales 2019</search>",
+        "no opening tag</think><search>sales 2019</search>",
+        "<think>not closed <search>sales 2019</search>",
+        "<think>all inside <search>sales 2019</search></think>",
+    ],
+)
+def test_searches_as_models_write_them(text: str) -> None:
+    assert parse(text)[1] == Action(kind="search", query="sales 2019")
+
+
+def test_region_is_bbox_and_negative_numbers_are_numbers() -> None:
+    assert parse("<region>[-5, 2, 30, 40]</region>")[1] == Action(kind="bbox", box=(-5, 2, 30, 40))
+    assert parse("<bbox>[\u22125, -2.5, 30, 40]</bbox>")[1].box == (-5, -2.5, 30, 40)
+    assert parse("<region>[1, 2, 3, 4]</bbox>")[1].box == (1, 2, 3, 4)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "no action"),
+        ("just words", "no action"),
+        ("<search> </search>", "empty"),
+        ("<answer></answer>", "empty"),
+        ("<bbox>[1, 2, 3]</bbox>", "3 were given"),
+        ("<bbox>[1, 2, 3, 4, 5, 6, 7, 8]</bbox>", "8 were given"),
+        ("<bbox>top left</bbox>", "four numbers"),
+        ("<bbox>[5, 5, 5, 9]</bbox>", "no area"),
+        ("<bbox>[1, 2, 3, 1e999]</bbox>", "too large"),
+    ],
+)
+def test_what_is_wrong_is_said(text: str, words: str) -> None:
+    action = parse(text)[1]
+    assert action.kind == "invalid"
+    assert action.problem is not None
+    assert words in action.problem
+
+
+def test_thoughts() -> None:
+    assert parse("before <search>q</search>")[0] == "before"
+    assert parse("<think>open <search>q</search>")[0] == "open"
+    assert parse("<think>one</think><think>two</think><search>q</search>")[0] == "one\ntwo"
+    assert parse("<think>one</think><search>q</search><think>late</think>")[0] == "one"
+    assert parse("head</think><answer>1</answer>")[0] == "head"
+    assert parse("nothing to do")[0] == "nothing to do"
+
+
+def test_end_of_action_and_closing() -> None:
+    assert SEARCH[: end_of_action(SEARCH + "<answer>")] == SEARCH
+    assert end_of_action("<search>q") is None
+    assert close_action("<think>t</think><search>q") == "<think>t</think><search>q</search>"
+    assert close_action("<region>[1, 2, 3, 4]</reg") == "<region>[1, 2, 3, 4]</region>"
+    assert close_action(SEARCH) == SEARCH
+    assert close_action("no action") == "no action"
+
+
+def test_rewriting_a_box_leaves_the_rest_alone() -> None:
+    def double(box: tuple[float, float, float, float]) -> tuple[float, float, float, float]:
+        return box[0] * 2, box[1] * 2, box[2] * 2, box[3] * 2.125
+
+    assert rewrite_box("a <bbox>(1,2,3,4)</bbox> b", double) == "a <bbox>[2, 4, 6, 8.5]</bbox> b"
+    assert rewrite_box(SEARCH, double) == SEARCH
+
+
+@given(st.text(max_size=200))
+@settings(max_examples=300, deadline=None)
+def test_no_text_makes_it_raise(text: str) -> None:
+    thought, action = parse(text)
+    assert isinstance(thought, str)
+    Action.model_validate_json(action.model_dump_json())
+
+
+FRAGMENTS = [
+    *(f"<{slash}{name}>" for name in ("think", "search", "bbox", "region", "answer", "ANSWER") for slash in ("", "/")),
+    *("<", ">", "</", "[", "]", "{", "}", "(", ")", ",", '"', "'", "\n", " ", "\t", "-", "+", ".", "e", "\\", "\x00"),
+    *("1", "23", "4.5", "-6", "1e9", "9" * 40, "1e999", "nan", "\u0663", "\u2212", "\ud800", "\uff1c", "\uff11"),
+    *("[1, 2, 30, 40]", "(5 6 70 80)", "1, 2, 3", "<bbox>[9, 8,", "<bbox>"),
+    *("<|im_end|>", "<|image_pad|>", "bbox_2d", "text", "\U0001f600", "< search >", "```json"),
+]
+
+
+def test_a_hundred_thousand_random_strings() -> None:
+    rng = random.Random(0)
+    kinds = {"search": 0, "bbox": 0, "answer": 0, "invalid": 0}
+    for _ in range(100_000):
+        text = "".join(rng.choices(FRAGMENTS, k=rng.randrange(16)))
+        action = parse(text)[1]
+        kinds[action.kind] += 1
+        if action.kind == "bbox":
+            assert action.box is not None
+            x1, y1, x2, y2 = action.box
+            assert x1 < x2
+            assert y1 < y2
+    assert all(kinds.values()), kinds  # the strings did reach every outcome
+
+
+def test_long_hostile_texts_take_linear_time() -> None:
+    for piece in ("<", "< ", "[", "1", '"', "<think>", "<search>", "<bbox>[1,", "</bbox", "1 "):
+        parse(f"<bbox>{piece * 20_000}")

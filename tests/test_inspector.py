@@ -1,0 +1,236 @@
+"""The inspector without a browser: its traits, its commands, and that it sees what `agent.geometry` sees."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from display_world import GOLD_BOX, SETTINGS, FixedEngine, make_corpus, play, trajectories, write_world
+from PIL import Image
+
+from vrag_nb.agent import geometry
+from vrag_nb.agent.geometry import Budget, View
+from vrag_nb.agent.pages import PageStore
+from vrag_nb.agent.trajectory import Trajectory
+from vrag_nb.display import scenes
+from vrag_nb.display.inspector import HITS_PER_VIEW, TrajectoryInspector
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_corpus(tmp_path_factory.mktemp("world") / "corpus")
+
+
+@pytest.fixture(scope="module")
+def played(corpus: Path) -> list[Trajectory]:
+    return trajectories(corpus)
+
+
+@pytest.fixture
+def inspector(corpus: Path, played: list[Trajectory]) -> TrajectoryInspector:
+    return TrajectoryInspector(played, corpus, engine=FixedEngine())
+
+
+def pixels(png: bytes) -> np.ndarray:
+    return np.asarray(Image.open(io.BytesIO(png)).convert("RGB"))
+
+
+def command(inspector: TrajectoryInspector, **content: object) -> None:
+    """What the front end sends."""
+    inspector._handle_custom_msg(content, [])
+
+
+def test_every_turn_shows_exactly_the_pixels_the_model_saw(inspector: TrajectoryInspector, corpus: Path) -> None:
+    pages, compared = PageStore(corpus), 0
+    for index, turn in enumerate(inspector.trajectories[0].turns):
+        inspector.turn_index = index
+        observation = turn.observation
+        if observation is None or observation.page_id is None or observation.shown_size is None:
+            continue
+        expected = geometry.render(pages.image(observation.page_id), observation.crop_box, observation.shown_size)
+        assert (pixels(inspector.seen_png) == np.asarray(expected)).all()
+        assert inspector.seen["size"] == list(observation.shown_size)
+        assert inspector.seen["tokens"] == observation.image_tokens
+        compared += 1
+    assert compared == 4
+
+
+def test_pictures_agree_with_messages(corpus: Path) -> None:
+    """The conversation a policy was given and the inspector's pictures are the same pixels."""
+    trajectory, pages = play(corpus), PageStore(corpus)
+    images = [image for message in trajectory.messages(pages) for image in message.images]
+    drawn = [shown.render(pages) for scene in scenes.scenes(trajectory, pages) for shown in scene.shown]
+    assert [image.resolved().tobytes() for image in images] == [image.tobytes() for image in drawn]
+
+
+def test_marks_lie_where_the_crop_and_the_gold_are(inspector: TrajectoryInspector) -> None:
+    inspector.turn_index = 2
+    marks = {mark["kind"]: mark for mark in inspector.page["marks"]}
+    crop = inspector.trajectories[0].turns[2].observation.crop_box
+    width, height = inspector.page["size"]
+    fractions = [crop[0] / width, crop[1] / height, crop[2] / width, crop[3] / height]
+    assert marks["model"]["box"] == pytest.approx(fractions)
+    assert marks["gold"]["box"] == pytest.approx(GOLD_BOX)
+    assert "written" in marks  # the padding made the crop larger than the box
+    assert inspector.page["gold"] is True
+    inspector.turn_index = 3
+    marks = {mark["kind"]: mark for mark in inspector.page["marks"]}
+    assert marks["before"]["box"] == pytest.approx(fractions)
+
+
+def test_the_gold_region_follows_into_the_crop(inspector: TrajectoryInspector) -> None:
+    inspector.turn_index = 2
+    [mark] = inspector.seen["marks"]
+    scene = inspector.current_scene
+    assert scene is not None
+    size = scene.shown[0].view.page_size
+    gold = tuple(value * size[axis % 2] for axis, value in enumerate(GOLD_BOX))
+    shown = scene.shown[0].view.from_page(gold)  # type: ignore[arg-type]
+    width, height = scene.shown[0].view.shown_size
+    clipped = [min(max(value / (width, height)[axis % 2], 0), 1) for axis, value in enumerate(shown)]
+    assert mark["box"] == pytest.approx(clipped)
+
+
+def test_an_invalid_action_says_so_and_keeps_the_last_image(inspector: TrajectoryInspector) -> None:
+    inspector.turn_index = 4
+    assert inspector.turn["kind"] == "invalid"
+    assert "outside" in inspector.turn["problem"]
+    assert inspector.turn["notices"]
+    assert inspector.seen["new"] is False
+    assert inspector.page["page_id"] == "energy_2"
+
+
+@pytest.mark.parametrize("padding", [0, 12])
+def test_a_drag_on_the_page_equals_geometry(inspector: TrajectoryInspector, corpus: Path, padding: int) -> None:
+    inspector.turn_index = 2
+    inspector.padding = padding
+    dragged = [150, 300, 900, 620]
+    command(inspector, kind="box", surface="page", box=dragged)
+    base = View.whole(tuple(inspector.page["size"]), SETTINGS.budget)
+    written = tuple(round(value) for value in base.from_page(dragged))
+    view = base.crop(written, padding)
+    assert inspector.own["written"] == list(written)
+    assert inspector.own["frame"] == list(base.shown_size)
+    assert inspector.own["crop_box"] == list(view.crop_box)
+    assert inspector.own["size"] == list(view.shown_size)
+    assert inspector.own["tokens"] == view.tokens
+    assert inspector.own["page_box"] == pytest.approx(base.to_page(written), abs=0.06)
+    expected = geometry.render(PageStore(corpus).image("energy_2"), view.crop_box, view.shown_size)
+    assert (pixels(inspector.own_png) == np.asarray(expected)).all()
+    assert inspector.own_view == view
+
+
+def test_a_drag_on_a_crop_composes(inspector: TrajectoryInspector) -> None:
+    inspector.turn_index = 2
+    inspector.padding = 0
+    seen = inspector.current_scene.shown[0].view
+    first = inspector.look([40, 20, 300, 120], "seen")
+    assert first == View(seen.page_size, seen.crop_box, seen.shown_size, SETTINGS.budget).crop((40, 20, 300, 120))
+    second = inspector.look([10, 10, 200, 90], "own")
+    assert second == first.crop((10, 10, 200, 90))
+
+
+def test_a_drag_in_any_direction_is_the_same_box(inspector: TrajectoryInspector) -> None:
+    assert inspector.look([900, 620, 150, 300]) == inspector.look([150, 300, 900, 620])
+
+
+def test_a_box_that_cannot_be_cropped_is_explained(inspector: TrajectoryInspector) -> None:
+    command(inspector, kind="box", surface="page", box=[5, 5, 6, 6])
+    assert "box" in inspector.notice
+    command(inspector, kind="box", surface="page", box=[100, 100, 600, 400])
+    assert inspector.notice == ""
+    command(inspector, kind="clear")
+    assert (inspector.own, inspector.own_png) == ({}, b"")
+
+
+def test_a_budget_of_ones_own(corpus: Path) -> None:
+    budget = Budget(256 * 784, 512 * 784)
+    inspector = TrajectoryInspector(trajectories(corpus), corpus, budget)
+    assert inspector.page["shown_size"] == list(budget.size(*inspector.page["size"]))
+    assert 256 <= inspector.look([100, 100, 700, 500]).tokens <= 512
+
+
+def test_hits_have_scores_gold_marks_and_pages(inspector: TrajectoryInspector) -> None:
+    inspector.turn_index = 1
+    rows = inspector.hits["rows"]
+    assert [row["rank"] for row in rows] == list(range(1, HITS_PER_VIEW + 1))
+    assert [row["page_id"] for row in rows if row["gold"]] == ["energy_2"]
+    assert [row["page_id"] for row in rows if row["seen"]] == ["energy_2", "energy_1"]
+    assert len(inspector.thumbnails) == HITS_PER_VIEW
+    command(inspector, kind="hits", by=1)
+    assert [row["rank"] for row in inspector.hits["rows"]] == [6]
+    command(inspector, kind="hits", by=5)
+    assert inspector.hits["first"] == HITS_PER_VIEW
+    command(inspector, kind="page", page_id="report_2")
+    assert inspector.page["page_id"] == "report_2"
+    assert [mark["kind"] for mark in inspector.page["marks"]] == []
+
+
+def test_moving_stays_in_range(inspector: TrajectoryInspector) -> None:
+    inspector.turn_index = 99
+    assert inspector.turn_index == 5
+    inspector.trajectory_index = 1
+    assert (inspector.turn_index, inspector.turn["kind"]) == (0, "search")
+    inspector.trajectory_index = 50
+    assert inspector.trajectory_index == 2
+    assert inspector.page == {}  # this model never looked at a page
+    inspector.trajectory_index = -3
+    assert inspector.trajectory_index == 0
+    assert inspector.notice == ""
+
+
+def test_summaries_carry_the_verdict(corpus: Path) -> None:
+    made = trajectories(corpus)
+    assert [row["correct"] for row in TrajectoryInspector(made, corpus).summaries] == [True, False, False]
+    lenient = TrajectoryInspector(made, corpus, correct=lambda trajectory: trajectory.answer is not None)
+    assert [row["correct"] for row in lenient.summaries] == [True, True, True]
+
+
+def test_a_file_and_a_chosen_turn(tmp_path: Path) -> None:
+    corpus, path = write_world(tmp_path)
+    inspector = TrajectoryInspector(path, corpus, trajectory_index=1, turn_index=1)
+    assert (inspector.trajectory_index, inspector.turn_index) == (1, 1)
+    assert inspector.turn["kind"] == "answer"
+    with pytest.raises(FileNotFoundError):
+        TrajectoryInspector(tmp_path / "none.jsonl", corpus)
+
+
+def test_a_page_explorer_needs_no_trajectories(corpus: Path) -> None:
+    explorer = TrajectoryInspector([], corpus, SETTINGS.budget, FixedEngine())
+    assert explorer.page["page_id"] == "energy_1"
+    command(explorer, kind="step_page", by=1)
+    assert explorer.page["page_id"] == "energy_2"
+    command(explorer, kind="search", query="hydro")
+    assert explorer.hits["rows"][0]["page_id"] == "energy_2"
+    assert explorer.hits["own"] is True
+    assert explorer.look([100, 100, 700, 500]) is not None
+    command(explorer, kind="search", query="  ")
+    assert "query" in explorer.notice
+
+
+def test_ones_own_search_gives_way_to_the_turns_hits(inspector: TrajectoryInspector) -> None:
+    command(inspector, kind="search", query="consumption")
+    assert (inspector.hits["own"], inspector.hits["query"]) == (True, "consumption")
+    command(inspector, kind="turn_hits")
+    assert (inspector.hits["own"], inspector.hits["query"]) == (False, "electricity mix by source 2019")
+
+
+def test_a_page_the_corpus_lacks_is_told_in_the_widget(corpus: Path) -> None:
+    broken = play(corpus).model_copy(deep=True)
+    broken.turns[0].observation.page_id = "elsewhere_7"
+    inspector = TrajectoryInspector([broken, play(corpus)], corpus)
+    assert "elsewhere_7" in inspector.notice
+    inspector.trajectory_index = 1
+    assert inspector.notice == ""
+    assert inspector.page["page_id"] == "energy_1"
+
+
+def test_a_search_that_shows_several_pages(corpus: Path) -> None:
+    trajectory = play(corpus).model_copy(deep=True)
+    trajectory.turns[0].also_shown = [trajectory.turns[1].observation]
+    inspector = TrajectoryInspector([trajectory], corpus)
+    assert inspector.seen["count"] == 2
+    command(inspector, kind="seen", by=1)
+    assert inspector.seen["page_id"] == inspector.page["page_id"] == "energy_2"

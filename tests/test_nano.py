@@ -1,0 +1,146 @@
+"""The nano models: tokenizer, samples, glyph supervision, training that learns and resumes, checkpoints that load."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForImageTextToText, AutoProcessor
+
+from vrag_nb.nano.aligning import Stream, train_streams
+from vrag_nb.nano.glyphs import CLASS_OF, EMPTY, IGNORE, SLOTS, Glyph, slot_targets
+from vrag_nb.nano.lookups import drawn_table, reading_strip
+from vrag_nb.nano.model import NanoSize, build_nano_vlm, build_processor, save_checkpoint
+from vrag_nb.nano.optimisation import Optimisers, RunLog, read_log
+from vrag_nb.nano.reading import draw_scribble, train_reading
+from vrag_nb.nano.recipe import tokenizer as make_tokenizer
+from vrag_nb.nano.samples import ask, collate, encode, exact_match
+from vrag_nb.nano.scribbles import scribble
+
+TINY = NanoSize(text_width=64, text_layers=2, text_heads=2, vision_width=48, vision_layers=2, vision_heads=2)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return make_tokenizer()
+
+
+@pytest.fixture(scope="module")
+def processor(tokenizer):
+    return build_processor(tokenizer)
+
+
+def test_tokenizer_round_trips_and_splits_digits(tokenizer):
+    text = "<think>Größe: 1,234.5% of Norway</think>\n<bbox>[12, 3, 40, 56]</bbox>"
+    ids = tokenizer.encode(text)
+    assert tokenizer.decode(ids) == text
+    assert ids[0] == tokenizer.convert_tokens_to_ids("<think>")
+    assert [tokenizer.decode([i]) for i in tokenizer.encode("2047")] == ["2", "0", "4", "7"]
+
+
+def test_slot_targets_by_hand():
+    glyphs = [Glyph("b", 20, 10, 0), Glyph("a", 10, 10, 0), Glyph("c", 5, 20, 1), Glyph(" ", 15, 10, 0), Glyph("z", 40, 5, 0)]
+    targets = slot_targets(glyphs, columns=2, rows=1)
+    assert targets[0].tolist() == [CLASS_OF["a"], CLASS_OF["b"], CLASS_OF["c"]] + [EMPTY] * (SLOTS - 3)
+    assert targets[1].tolist() == [CLASS_OF["z"]] + [EMPTY] * (SLOTS - 1)
+    crowded = [Glyph("x", x, 5, 0) for x in range(SLOTS + 1)]
+    assert slot_targets(crowded, 1, 1).eq(IGNORE).all()
+
+
+@pytest.mark.parametrize("difficulty", [0.0, 0.5, 1.0])
+def test_scribble_ink_lies_where_its_glyphs_say(difficulty):
+    image, glyphs = scribble(random.Random(4), 8, 6, difficulty)
+    assert image.size == (224, 168)
+    paper = image.getpixel((223, 167))
+    inked = 0
+    for glyph in glyphs:
+        box = (int(glyph.x) - 3, int(glyph.y) - 6, int(glyph.x) + 4, int(glyph.y) + 7)
+        colours = image.crop(box).getcolors(4096) or []
+        inked += any(sum(abs(a - b) for a, b in zip(c, paper, strict=True)) > 60 for _, c in colours)
+    assert inked > 0.9 * sum(not g.character.isspace() for g in glyphs)
+
+
+def test_loss_covers_the_assistants_words_only(tokenizer, processor):
+    sample = reading_strip(random.Random(0), 0.5)
+    ids, labels = encode(sample, tokenizer)
+    learned = [token for token, label in zip(ids, labels, strict=True) if label != IGNORE]
+    assert tokenizer.decode(learned) == sample.turns[1][1][0] + "<|im_end|>"
+    batch = collate([sample, drawn_table(random.Random(1), 0.5)], processor)
+    tokens = (batch["input_ids"] == tokenizer.convert_tokens_to_ids("<|image_pad|>")).sum()
+    assert tokens * 4 == batch["pixel_values"].shape[0]
+    assert (batch["labels"][batch["attention_mask"] == 0] == IGNORE).all()
+
+
+def test_exact_match_needs_every_token():
+    labels = torch.tensor([[IGNORE, 1, 2], [IGNORE, 1, 2]])
+    logits = torch.zeros(2, 3, 4)
+    logits[:, 0, 1] = 1
+    logits[0, 1, 2] = 1
+    logits[1, 1, 3] = 1
+    assert exact_match(logits, labels).tolist() == [True, False]
+
+
+def test_optimisers_write_masters_back_and_resume():
+    layer = torch.nn.Linear(4, 4).bfloat16()
+    optimisers = Optimisers([("layers.weight", layer.weight), ("bias", layer.bias)])
+    before = layer.weight.detach().clone()
+    layer(torch.ones(1, 4).bfloat16()).sum().backward()
+    optimisers.step(0.5)
+    assert not torch.equal(before, layer.weight)
+    state = optimisers.state_dict()
+    other = torch.nn.Linear(4, 4).bfloat16()
+    resumed = Optimisers([("layers.weight", other.weight), ("bias", other.bias)])
+    resumed.load_state_dict(state)
+    assert torch.equal(other.weight, layer.weight)
+
+
+def test_run_log_forgets_what_comes_after_the_resumed_step(tmp_path: Path):
+    log = RunLog(tmp_path / "log.jsonl")
+    for step in (1, 2, 3):
+        log.write(step=step, loss=1.0 / step)
+    with (tmp_path / "log.jsonl").open("a") as file:
+        file.write('{"step": 4, "lo')
+    RunLog(tmp_path / "log.jsonl", resume_step=2).write(step=3, loss=0.1)
+    assert [(row["step"], row["loss"]) for row in read_log(tmp_path / "log.jsonl")] == [(1, 1.0), (2, 0.5), (3, 0.1)]
+
+
+def test_reading_learns_and_resumes(tokenizer, processor, tmp_path: Path):
+    torch.set_num_threads(1)
+    model = build_nano_vlm(tokenizer, TINY)
+    train_reading(model, processor.image_processor, tmp_path, 6.0, draw_scribble, batch_size=4, workers=0)
+    rows = read_log(tmp_path / "log.jsonl")
+    assert rows[-1]["loss"] < rows[0]["loss"]
+    resumed = build_nano_vlm(tokenizer, TINY, seed=5)
+    train_reading(resumed, processor.image_processor, tmp_path, 6.0, draw_scribble, batch_size=4, workers=0)
+    for old, new in zip(model.model.visual.parameters(), resumed.model.visual.parameters(), strict=True):
+        assert torch.equal(old, new)
+
+
+def test_streams_train_the_language_side_with_frozen_vision(tokenizer, processor, tmp_path: Path):
+    torch.set_num_threads(1)
+    model = build_nano_vlm(tokenizer, TINY)
+    vision = model.model.visual.blocks[0].attn.qkv.weight.detach().clone()
+    streams = [Stream("read", reading_strip, 4), Stream("table", drawn_table, 4)]
+    train_streams(model, processor, streams, tmp_path, 6.0, workers=0, compile_text=False)
+    rows = read_log(tmp_path / "log.jsonl")
+    assert rows[-1]["loss/read"] < 6.3  # below log(512): it learns
+    assert torch.equal(model.model.visual.blocks[0].attn.qkv.weight.float(), vision.bfloat16().float())
+
+
+def test_checkpoint_loads_with_the_auto_classes(tokenizer, processor, tmp_path: Path):
+    model = build_nano_vlm(tokenizer, TINY)
+    save_checkpoint(model, processor, tmp_path)
+    loaded = AutoModelForImageTextToText.from_pretrained(tmp_path, dtype=torch.float32)
+    loaded_processor = AutoProcessor.from_pretrained(tmp_path)
+    batch = collate([ask("x", "Read.", scribble(random.Random(1), 12, 9, 0.0)[0], "1")], processor)
+    again = loaded_processor.image_processor(
+        images=[scribble(random.Random(1), 12, 9, 0.0)[0]], do_resize=False, return_tensors="pt"
+    )
+    assert torch.equal(again["pixel_values"], batch["pixel_values"])
+    with torch.inference_mode():
+        rounded = build_nano_vlm(tokenizer, TINY)
+        rounded.load_state_dict({k: v.bfloat16().float() for k, v in model.state_dict().items()})
+        expected, got = rounded.eval()(**batch).logits, loaded.eval()(**batch).logits
+    assert torch.allclose(expected, got, atol=1e-4)

@@ -1,0 +1,206 @@
+"""Corpus preparation: names, bad files, limits, resuming, workers that die, kill -9."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pymupdf
+import pytest
+from PIL import Image
+
+from vrag_nb.documents.names import find_sources
+from vrag_nb.documents.pages import page_image, page_path, prepare_corpus
+from vrag_nb.documents.workers import TaskPool, WorkerDied
+from vrag_nb.records import Page, read_pages
+
+BENCHMARK = Path(__file__).parents[1] / "benchmarks" / "interruption.py"
+
+
+def make_pdf(path: Path, texts: list[str], size: tuple[float, float] = (360, 202.5), **save: object) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with pymupdf.open() as document:
+        for text in texts:
+            document.new_page(width=size[0], height=size[1]).insert_text((36, 72), text)
+        document.save(path, **save)
+    return path
+
+
+def prepare(documents: Path, corpus: Path, **options: object):
+    return prepare_corpus(documents, corpus, dpi=72, workers=1, progress=False, **options)  # type: ignore[arg-type]
+
+
+def snapshot(corpus: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(corpus)): path.read_bytes() for path in sorted(corpus.rglob("*")) if path.is_file()}
+
+
+def test_pdfs_and_images_become_pages_with_their_text(tmp_path):
+    documents, corpus = tmp_path / "documents", tmp_path / "corpus"
+    make_pdf(documents / "report.pdf", ["first page", "second page"])
+    (documents / "scans").mkdir()
+    Image.new("RGBA", (60, 40), (0, 0, 0, 0)).save(documents / "scans" / "a.png")
+    Image.new("L", (30, 50), 7).save(documents / "fax.tiff", save_all=True, append_images=[Image.new("L", (30, 50), 9)])
+    report = prepare(documents, corpus)
+    pages = {page.page_id: page for page in read_pages(corpus)}
+    assert list(pages) == ["fax_1", "fax_2", "report_1", "report_2", "scans__a_1"]
+    assert (report.pages, report.documents, report.skipped) == (5, 3, [])
+    assert pages["report_2"].text == "second page"
+    assert pages["report_2"].image == "pages/report_2.png"
+    assert (pages["report_1"].width, pages["report_1"].height) == (360, 203)  # points at 72 dpi, rounded outwards
+    assert page_image(corpus, pages["report_1"]).size == (360, 203)
+    assert page_image(corpus, pages["scans__a_1"]).getpixel((5, 5)) == (255, 255, 255), "transparency is paper"
+
+
+def test_jpg_and_dpi_are_parameters(tmp_path):
+    make_pdf(tmp_path / "documents" / "a.pdf", ["x"])
+    prepare_corpus(
+        tmp_path / "documents", tmp_path / "corpus", dpi=144, image_format="jpg", workers=1, progress=False, quality=70
+    )
+    (page,) = read_pages(tmp_path / "corpus")
+    assert page.image == "pages/a_1.jpg"
+    assert page.width == 720
+    with Image.open(tmp_path / "corpus" / page.image) as image:
+        assert image.format == "JPEG"
+    with pytest.raises(ValueError, match="image_format 'gif'"):
+        prepare(tmp_path / "documents", tmp_path / "corpus", image_format="gif")
+
+
+def test_names_are_unique_safe_and_stable(tmp_path):
+    for name in ["a.pdf", "a.png", "A.pdf", "north/a.pdf", "2023.acl-long.386.pdf", ".hidden.pdf", "what?:.png"]:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / ("x" * 240 + ".pdf")).touch()
+    sources, others = find_sources(tmp_path)
+    named = {path.relative_to(tmp_path).as_posix(): name for name, path in sources.items()}
+    assert named["a.pdf"] == "a.pdf"  # "A.pdf" comes first in the alphabet and keeps the plain name
+    assert named["A.pdf"] == "A"
+    assert named["a.png"] == "a.png"
+    assert named["north/a.pdf"] == "north__a"
+    assert named["2023.acl-long.386.pdf"] == "2023.acl-long.386"
+    assert named["what?:.png"] == "what__"
+    assert ".hidden.pdf" not in named
+    assert len({name.casefold() for name in sources}) == len(sources) == 7
+    assert all(len(name.encode()) <= 200 for name in sources)
+    assert not others
+
+
+def test_bad_files_are_named_and_the_rest_goes_on(tmp_path):
+    documents, corpus = tmp_path / "documents", tmp_path / "corpus"
+    make_pdf(documents / "good.pdf", ["fine"])
+    make_pdf(documents / "locked.pdf", ["secret"], encryption=pymupdf.PDF_ENCRYPT_AES_256, user_pw="u", owner_pw="o")
+    make_pdf(documents / "long.pdf", ["x"] * 4)
+    make_pdf(documents / "poster.pdf", ["big"], size=(7200, 7200))
+    (documents / "zero.pdf").touch()
+    (documents / "broken.pdf").write_bytes(b"%PDF-1.7\nnot really")
+    (documents / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\nnot really")
+    (documents / "letter.docx").write_bytes(b"PK")
+    (documents / "talk.mp4").write_bytes(b"....")
+    Image.new("1", (4000, 3000)).save(documents / "bomb.png")  # 12 megapixels in a few hundred bytes
+    report = prepare(documents, corpus, max_pages=3, max_page_pixels=500_000)
+    reasons = {entry.file: entry.reason for entry in report.skipped}
+    assert "password" in reasons["locked.pdf"]
+    assert "4 pages" in reasons["long.pdf"]
+    assert "zero bytes" in reasons["zero.pdf"]
+    assert "broken PDF" in reasons["broken.pdf"]
+    assert "broken image" in reasons["broken.png"]
+    assert "unsupported" in reasons["letter.docx"]
+    assert "video comes with a later version" in reasons["talk.mp4"]
+    assert "max_page_pixels" in reasons["bomb.png"]
+    assert {page.page_id for page in read_pages(corpus)} == {"good_1", "poster_1"}
+    (note,) = report.notes
+    assert (note.file, note.page) == ("poster.pdf", 1)
+    assert "rendered at 7 dpi" in note.reason
+    poster = next(page for page in read_pages(corpus) if page.document == "poster")
+    assert poster.width * poster.height <= 500_000
+
+
+def make_tiff(path: Path, shades: list[int]) -> Path:
+    """A document like any other, and quicker for a worker to open than a PDF."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    first, *rest = [Image.new("L", (20, 30), shade) for shade in shades]
+    first.save(path, save_all=True, append_images=rest)
+    return path
+
+
+def test_a_rerun_renders_only_what_changed(tmp_path):
+    documents, corpus = tmp_path / "documents", tmp_path / "corpus"
+    make_tiff(documents / "a.tif", [1, 2])
+    make_tiff(documents / "b.tif", [3])
+    make_tiff(documents / "c.tif", [4])
+    assert prepare(documents, corpus).rendered == 3
+    first = snapshot(corpus)
+    again = prepare(documents, corpus)
+    assert (again.rendered, again.reused) == (0, 3)
+    assert snapshot(corpus) == first
+
+    make_tiff(documents / "a.tif", [5])
+    (documents / "b.tif").unlink()
+    (corpus / "pages" / ".9.1.partial").touch()  # what a killed worker leaves behind
+    changed = prepare(documents, corpus)
+    assert (changed.rendered, changed.reused) == (1, 1)
+    assert [page.page_id for page in read_pages(corpus)] == ["a_1", "c_1"]
+    assert sorted(path.name for path in (corpus / "pages").iterdir()) == ["a_1.png", "c_1.png"]
+
+    (corpus / "pages" / "c_1.png").unlink()
+    assert prepare(documents, corpus).rendered == 1
+    assert prepare(documents, corpus, max_pages=7).rendered == 2, "other settings, other bytes"
+
+
+def test_folders_that_are_not_ours_are_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no folder of documents"):
+        prepare(tmp_path / "nowhere", tmp_path / "corpus")
+    (tmp_path / "documents").mkdir()
+    with pytest.raises(ValueError, match="holds no document"):
+        prepare(tmp_path / "documents", tmp_path / "corpus")
+    make_pdf(tmp_path / "documents" / "a.pdf", ["x"])
+    with pytest.raises(ValueError, match="lies inside"):
+        prepare(tmp_path / "documents", tmp_path / "documents" / "corpus")
+    precious = tmp_path / "mine" / "pages" / "holiday.png"
+    precious.parent.mkdir(parents=True)
+    precious.touch()
+    with pytest.raises(ValueError, match="did not make"):
+        prepare(tmp_path / "documents", tmp_path / "mine")
+    assert precious.exists()
+
+
+def test_a_page_image_is_only_read_from_the_corpus(tmp_path):
+    (tmp_path / "secret.png").touch()
+    (tmp_path / "corpus").mkdir()
+    page = Page(page_id="a_1", document="a", page=1, image="../secret.png", width=1, height=1)
+    with pytest.raises(ValueError, match="out of the corpus"):
+        page_path(tmp_path / "corpus", page)
+    with pytest.raises(FileNotFoundError, match="a_1"):
+        page_image(tmp_path / "corpus", page.model_copy(update={"image": "pages/a_1.png"}))
+
+
+def test_a_worker_that_dies_takes_only_its_own_task_along():
+    tasks = ["1 + 1", "2 + 1", "__import__('os')._exit(9)", "3 + 1", "4 + 1", "5 + 1", "6 + 1"]
+    with TaskPool(2) as pool:  # the worker runs `eval` because a builtin needs no import there
+        results = dict(pool.run(eval, tasks))
+        assert isinstance(results.pop(tasks[2]), WorkerDied)
+        assert sorted(results.values()) == [2, 3, 4, 5, 6, 7]  # type: ignore[type-var]
+        assert dict(pool.run(len, ["the pool", "lives on"])) == {"the pool": 8, "lives on": 8}
+
+
+def load_benchmark():
+    specification = importlib.util.spec_from_file_location("interruption", BENCHMARK)
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    sys.modules["interruption"] = module  # dataclasses look their module up there
+    specification.loader.exec_module(module)
+    return module
+
+
+def test_a_killed_prep_ends_with_the_same_bytes(tmp_path):
+    interruption = load_benchmark()
+    documents = tmp_path / "documents"
+    for number in range(4):
+        make_tiff(documents / f"{number}.tif", [number] * 20)
+    seconds = interruption.finish_stage("prep", documents, tmp_path / "calm", "", 1)
+    expected = interruption.tree_digest(tmp_path / "calm")
+    assert sum(name.startswith("pages/") for name in expected) == 80
+    for fraction, with_children in ((0.6, True), (0.85, False)):
+        trial = interruption.try_kill(
+            "prep", documents, tmp_path / "killed", expected, fraction * seconds, "", 1, with_children
+        )
+        assert trial.identical

@@ -1,0 +1,489 @@
+"""The policies: token-exact prompts, log-probabilities that training reproduces, errors that stay with their sample."""
+
+from __future__ import annotations
+
+import base64
+import io
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import uvicorn
+from conftest import RankedEngine, make_question
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
+from PIL import Image as PILImage
+from transformers import AutoModelForImageTextToText, AutoProcessor, LogitsProcessor
+
+from vrag_nb.agent.encoding import ChatEncoder
+from vrag_nb.agent.environment import Environment, replay
+from vrag_nb.agent.observers import Settings
+from vrag_nb.agent.openai_policy import OpenAIPolicy
+from vrag_nb.agent.policy import Conversation, Image, Message, Text
+from vrag_nb.agent.rollout import rollout
+from vrag_nb.agent.transformers_policy import TransformersPolicy, _SeededGumbel
+from vrag_nb.agent.vllm_policy import VLLMPolicy
+
+SMALL, WIDE = (56, 84), (140, 56)  # shown pixels (width, height)
+
+
+def picture(size: tuple[int, int], colour: str = "white") -> Image:
+    return Image(size, PILImage.new("RGB", size, colour), "alpha_1")
+
+
+def user(*parts: Text | Image | str) -> Message:
+    return Message("user", tuple(Text(part) if isinstance(part, str) else part for part in parts))
+
+
+SHORT: Conversation = [user("What?")]
+LONG: Conversation = [
+    user("Use <search>. Question: What was the total in 2019?"),
+    Message("assistant", (Text("<think>a</think><search>total</search>"),)),
+    user(picture(WIDE, "red"), "look ", picture(SMALL, "blue")),
+]
+
+
+@pytest.fixture(scope="module")
+def policy(tiny_vlm_folder: Path) -> TransformersPolicy:
+    return TransformersPolicy(tiny_vlm_folder, device="cpu", max_new_tokens=12, batch_size=3)
+
+
+@pytest.fixture
+def encoder(policy: TransformersPolicy) -> ChatEncoder:
+    return policy.encoder
+
+
+class Scripted(LogitsProcessor):
+    """Makes the model write given ids: one script per row of the batch."""
+
+    def __init__(self, scripts: Sequence[Sequence[int]], prompt_length: int = 0) -> None:
+        self.scripts, self.step = scripts, 0
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        forced = torch.full_like(scores, float("-inf"))
+        for row, script in enumerate(self.scripts):
+            forced[row, script[min(self.step, len(script) - 1)]] = 0
+        self.step += 1
+        return forced
+
+
+def force(policy: TransformersPolicy, monkeypatch: pytest.MonkeyPatch, scripts: Sequence[Sequence[int]]) -> None:
+    original = policy._processors
+    monkeypatch.setattr(policy, "_processors", lambda *args: [*original(*args), Scripted(scripts)])
+
+
+def ids_of(policy: TransformersPolicy, text: str) -> list[int]:
+    return policy.tokenizer(text, add_special_tokens=False)["input_ids"]
+
+
+# -- encoding
+
+
+def test_ids_are_those_of_the_chat_template(encoder: ChatEncoder, tiny_vlm_folder: Path) -> None:
+    """Text and images in the order and format of the checkpoint's own template."""
+    processor = AutoProcessor.from_pretrained(tiny_vlm_folder)
+    messages = [
+        {
+            "role": message.role,
+            "content": [
+                {"type": "text", "text": part.text} if isinstance(part, Text) else {"type": "image"}
+                for part in message.parts
+            ],
+        }
+        for message in LONG
+    ]
+    text = processor.apply_chat_template(messages, add_generation_prompt=True)
+    images = [image.resolved() for message in LONG for image in message.images]
+    expected = processor(text=[text], images=images, do_resize=False, return_tensors="pt")
+    inputs = encoder.collate([encoder.encode(LONG)])
+    assert inputs["input_ids"].tolist() == expected["input_ids"].tolist()
+    assert inputs["mm_token_type_ids"].tolist() == expected["mm_token_type_ids"].tolist()
+    assert inputs["image_grid_thw"].tolist() == expected["image_grid_thw"].tolist() == [[1, 4, 10], [1, 6, 4]]
+    assert torch.equal(inputs["pixel_values"], expected["pixel_values"])
+
+
+def test_the_mask_covers_what_the_model_wrote(encoder: ChatEncoder) -> None:
+    encoded = encoder.encode(LONG)
+    written = [i for i, own in zip(encoded.input_ids, encoded.model_mask, strict=True) if own]
+    assert encoder.tokenizer.decode(written) == "<think>a</think><search>total</search><|im_end|>"
+    exact = [LONG[0], Message("assistant", LONG[1].parts, (7, 8, 9)), LONG[2]]
+    encoded = encoder.encode(exact)
+    assert [i for i, own in zip(encoded.input_ids, encoded.model_mask, strict=True) if own] == [7, 8, 9]
+    ended = [LONG[0], Message("assistant", LONG[1].parts, (7, 8, encoder.im_end)), LONG[2]]
+    encoded = encoder.encode(ended)
+    assert encoded.input_ids.count(encoder.im_end) == 3  # not doubled
+    assert sum(encoded.model_mask) == 3
+    inputs = encoder.collate([encoded, encoder.encode(SHORT)], padding_side="right")
+    assert inputs["model_mask"].sum() == 3
+    assert inputs["attention_mask"][1].tolist() == sorted(inputs["attention_mask"][1].tolist(), reverse=True)
+
+
+def test_quoted_special_tokens_stay_text(encoder: ChatEncoder) -> None:
+    encoded = encoder.encode([user("a <|image_pad|> and <|im_end|> <search>")])
+    assert encoder.image_pad not in encoded.input_ids
+    assert encoded.input_ids.count(encoder.im_end) == 1
+    assert encoder.tokenizer.convert_tokens_to_ids("<search>") in encoded.input_ids  # the agent's tags are tokens
+
+
+def test_images_off_the_grid_are_refused(encoder: ChatEncoder) -> None:
+    with pytest.raises(ValueError, match="30 x 28 does not fit a grid of 28"):
+        encoder.encode([user(picture((30, 28)))])
+    lying = Image(SMALL, PILImage.new("RGB", WIDE))
+    with pytest.raises(ValueError, match="do not match the sizes shown"):
+        encoder.collate([encoder.encode([user(lying)])])
+
+
+def test_a_tokenizer_without_the_chat_format_is_refused() -> None:
+    tokenizer = SimpleNamespace(convert_tokens_to_ids=lambda token: None, unk_token_id=None, pad_token_id=0)
+    processor = SimpleNamespace(tokenizer=tokenizer, image_processor=SimpleNamespace(patch_size=14, merge_size=2))
+    with pytest.raises(ValueError, match=r"no <\|im_start\|>"):
+        ChatEncoder(processor)
+
+
+# -- transformers
+
+
+@torch.no_grad()
+def forward_logprobs(policy: TransformersPolicy, conversation: Conversation, ids: list[int]) -> list[float]:
+    """Log-probabilities of `ids` by one plain forward pass over the unpadded conversation, as in training."""
+    encoder = policy.encoder
+    answered = encoder.encode([*conversation, Message("assistant", (), tuple(ids))], reply=False)
+    inputs = encoder.collate([answered])
+    mask = inputs.pop("model_mask")[0]
+    logits = policy.model(**inputs).logits[0]  # (length, vocabulary)
+    logprobs = torch.log_softmax(logits.float(), dim=-1)[:-1].gather(1, inputs["input_ids"][0, 1:, None])[:, 0]
+    return logprobs[mask[1:]].tolist()[-len(ids) :]
+
+
+def test_a_batch_gives_what_each_gives_alone_and_training_recomputes_it(policy: TransformersPolicy) -> None:
+    conversations = [SHORT, LONG, [user(picture(SMALL)), *LONG], SHORT]
+    together = policy.generate(conversations)
+    for conversation, generation in zip(conversations, together, strict=True):
+        [alone] = policy.generate([conversation])
+        assert generation.token_ids == alone.token_ids
+        assert generation.prompt_tokens == len(policy.encoder.encode(conversation).input_ids)
+        assert len(generation.logprobs) == len(generation.token_ids) > 0
+        expected = forward_logprobs(policy, conversation, generation.token_ids)
+        assert generation.logprobs == pytest.approx(expected, abs=1e-3)
+
+
+def test_the_model_sees_the_image(policy: TransformersPolicy) -> None:
+    [red, blue] = policy.generate([[user(picture(WIDE, colour), "What?")] for colour in ("white", "black")])
+    assert red.logprobs[0] != pytest.approx(blue.logprobs[0], abs=1e-5)
+
+
+def test_image_features_are_made_once_and_change_nothing(tiny_vlm_folder: Path, monkeypatch: Any) -> None:
+    cached = TransformersPolicy(tiny_vlm_folder, device="cpu", max_new_tokens=6)
+    plain = TransformersPolicy(tiny_vlm_folder, device="cpu", max_new_tokens=6, vision_cache_bytes=0)
+    encoded: list[int] = []
+    original = cached.encoder.pixel_inputs
+    monkeypatch.setattr(cached.encoder, "pixel_inputs", lambda images: encoded.append(len(images)) or original(images))
+    longer = [*LONG, Message("assistant", (Text("hm"),)), user(picture(WIDE, "green"))]
+    for conversations in ([LONG, SHORT], [longer, LONG], [SHORT]):
+        pairs = zip(cached.generate(conversations), plain.generate(conversations), strict=True)
+        for with_cache, without in pairs:
+            assert with_cache.token_ids == without.token_ids
+            assert with_cache.logprobs == pytest.approx(without.logprobs, abs=1e-3)
+    assert encoded == [2, 1]  # the two images of LONG, then only the new one
+    tight = TransformersPolicy(tiny_vlm_folder, device="cpu", max_new_tokens=6, vision_cache_bytes=1)
+    assert tight.generate([longer])[0].token_ids == plain.generate([longer])[0].token_ids
+
+
+def test_the_next_prompt_continues_from_the_exact_ids(policy: TransformersPolicy) -> None:
+    [generation] = policy.generate([LONG])
+    before = policy.encoder.encode(LONG).input_ids
+    turn = Message("assistant", (Text(generation.text),), tuple(generation.token_ids))
+    after = policy.encoder.encode([*LONG, turn, user(picture(SMALL))]).input_ids
+    assert after[: len(before) + len(generation.token_ids)] == before + generation.token_ids
+
+
+def test_turns_end_at_the_closing_tag(policy: TransformersPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
+    eos = policy.encoder.im_end
+    tag = ids_of(policy, "<think>a</think><search>total</search>")
+    spelled = ids_of(policy, "<answer>7")
+    for piece in ("</", "ans", "wer", ">"):  # the same text in other tokens, as a model may write it
+        spelled += ids_of(policy, piece)
+    ended, long = [*ids_of(policy, "hm"), eos], ids_of(policy, "a")
+    force(policy, monkeypatch, [tag, spelled, ended])
+    conversations = [SHORT] * 3
+    first, second, third = policy.generate(conversations)
+    assert (first.text, first.token_ids, first.finish_reason) == (
+        "<think>a</think><search>total</search>", tag, "action",
+    )  # fmt: skip
+    assert (second.text, second.token_ids, second.finish_reason) == ("<answer>7</answer>", spelled, "action")
+    assert (third.text, third.token_ids, third.finish_reason) == ("hm", ended, "stop")
+    assert [len(generation.logprobs) for generation in (first, second, third)] == [len(tag), len(spelled), len(ended)]
+    monkeypatch.undo()
+    force(policy, monkeypatch, [long])
+    [generation] = policy.generate([SHORT])
+    assert (generation.text, generation.finish_reason) == ("a" * 12, "length")
+
+
+def test_a_closing_tag_in_the_prompt_stops_nothing(policy: TransformersPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
+    force(policy, monkeypatch, [ids_of(policy, ">a")])
+    [generation] = policy.generate([[user("x"), Message("assistant", (Text("</answer>"),))]])
+    assert len(generation.token_ids) == 12
+
+
+def test_sampling_is_seeded_and_never_writes_vision_tokens(tiny_vlm_folder: Path) -> None:
+    policy = TransformersPolicy(tiny_vlm_folder, device="cpu", max_new_tokens=24, temperature=3.0, batch_size=16)
+    first = policy.generate([SHORT] * 12, seeds=range(12))
+    again = policy.generate([SHORT] * 3 + [LONG], seeds=[5, 0, 11, 1])
+    assert [generation.token_ids for generation in again[:3]] == [first[i].token_ids for i in (5, 0, 11)]
+    assert len({tuple(generation.token_ids) for generation in first}) == 12
+    unseeded = policy.generate([SHORT] * 2) + policy.generate([SHORT])
+    assert len({tuple(generation.token_ids) for generation in unseeded}) == 3
+    written = {token_id for generation in first for token_id in generation.token_ids}
+    assert written.isdisjoint(policy.suppressed_ids)
+    assert policy.encoder.image_pad in policy.suppressed_ids
+    assert policy.encoder.im_end not in policy.suppressed_ids
+    assert all(value <= 0 for generation in first for value in generation.logprobs)
+
+
+def test_gumbel_noise_draws_from_the_distribution() -> None:
+    scores = torch.tensor([0.5, 0.3, 0.15, 0.05]).log().repeat(4000, 1)
+    drawn = _SeededGumbel(range(4000), torch.device("cpu"))(None, scores).argmax(-1)  # type: ignore[arg-type]
+    frequencies = torch.bincount(drawn, minlength=4) / 4000
+    assert frequencies.tolist() == pytest.approx([0.5, 0.3, 0.15, 0.05], abs=0.03)
+
+
+def test_errors_stay_with_their_sample(tiny_vlm_folder: Path) -> None:
+    policy = TransformersPolicy(tiny_vlm_folder, device="cpu", max_new_tokens=2, max_prompt_tokens=40)
+    unresolved = [user(Image(SMALL, None, "alpha_1"))]
+    good, long, blind = policy.generate([SHORT, LONG, unresolved])
+    assert good.error is None
+    assert "the limit is 40" in (long.error or "")
+    assert "has no pixels" in (blind.error or "")
+
+
+def test_a_model_in_memory_keeps_its_mode(tiny_vlm_folder: Path) -> None:
+    model = AutoModelForImageTextToText.from_pretrained(tiny_vlm_folder, dtype="float32").train()
+    with pytest.raises(ValueError, match="needs its processor"):
+        TransformersPolicy(model)
+    policy = TransformersPolicy(model, AutoProcessor.from_pretrained(tiny_vlm_folder), max_new_tokens=2)
+    policy.generate([SHORT])
+    assert model.training
+
+
+def test_normalised_boxes_are_converted_at_the_edge(
+    policy: TransformersPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(policy, "frame", "normalised-1000")
+    monkeypatch.setattr(policy, "max_new_tokens", 40)
+    script = ids_of(policy, "<bbox>[0, 500, 1000, 1000]</bbox>")
+    force(policy, monkeypatch, [script])
+    [generation] = policy.generate([LONG])
+    assert generation.text == "<bbox>[0, 42, 56, 84]</bbox>"  # of the last image, 56 x 84
+    assert generation.token_ids == script
+
+
+def test_a_whole_rollout(tiny_vlm_folder: Path, tiny_corpus: Path, tmp_path: Path) -> None:
+    """A random model mostly babbles; everything still holds: exact ids, masks, replay."""
+    policy = TransformersPolicy(tiny_vlm_folder, device="cpu", max_new_tokens=8, temperature=1.0, batch_size=4)
+    settings = Settings(max_turns=2, min_pixels=784, max_pixels=20 * 784)
+    environment = Environment(RankedEngine(), tiny_corpus, settings, "nano")
+    questions = [make_question(f"q{i}") for i in range(3)]
+    found = rollout(policy, environment, questions, tmp_path / "t.jsonl", samples=2, progress=False)
+    assert [trajectory.error for trajectory in found] == [None] * 6
+    for trajectory in found:
+        assert replay(trajectory, environment.pages) == []
+        encoded = policy.encoder.encode(trajectory.messages(), reply=False)  # ids and mask need no pixels
+        written = [i for i, own in zip(encoded.input_ids, encoded.model_mask, strict=True) if own]
+        assert written == [i for turn in trajectory.turns for i in turn.token_ids]
+        assert all(len(turn.logprobs) == len(turn.token_ids) for turn in trajectory.turns)
+    other = Environment(RankedEngine(), tiny_corpus, settings, "nano")
+    again = rollout(policy, other, questions, samples=2, concurrency=2, progress=False)
+    assert [t.turns[0].token_ids for t in again] == [t.turns[0].token_ids for t in found]  # in any batch the same
+
+
+# -- OpenAI-compatible endpoints
+
+
+class Endpoint:
+    """A local endpoint: its models say what tests need, its requests are kept."""
+
+    def __init__(self) -> None:
+        self.requests: list[dict[str, Any]] = []
+        self.failures = 0
+        self.everyone = threading.Barrier(4, timeout=20)
+        self.app = FastAPI()
+        self.app.post("/v1/chat/completions")(self.complete)
+        self.url = ""
+
+    async def complete(self, request: Request) -> Any:
+        body = await request.json()
+        self.requests.append(body)
+        behaviour = body["model"]
+        if behaviour == "refuses":
+            secret = request.headers["authorization"]
+            return JSONResponse({"error": {"message": f"no such model for {secret}"}}, status_code=404)
+        if behaviour == "recovers" and self.failures < 2:
+            self.failures += 1
+            return JSONResponse({"error": {"message": "busy"}}, status_code=503)
+        if behaviour == "meets":  # answers only when four requests are here at once
+            import asyncio
+
+            await asyncio.to_thread(self.everyone.wait)
+        content = behaviour if "<" in behaviour else "<answer>42</answer> and more"
+        reason = "length" if behaviour.endswith("hm") else "stop"
+        message = {"role": "assistant", "content": content}
+        choice = {"index": 0, "finish_reason": reason, "message": message}
+        usage = {"prompt_tokens": 17, "completion_tokens": 3, "total_tokens": 20}
+        base = {"id": "x", "object": "chat.completion", "created": 0, "model": behaviour}
+        return {**base, "choices": [choice], "usage": usage}
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[Endpoint]:
+    endpoint = Endpoint()
+    server = uvicorn.Server(uvicorn.Config(endpoint.app, host="127.0.0.1", port=0, log_level="error"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive()
+        thread.join(0.02)
+    endpoint.url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/v1"
+    yield endpoint
+    server.should_exit = True
+    thread.join(10)
+
+
+@pytest.fixture
+def secret(monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("TEST_API_KEY", "sk-very-secret")
+    return "TEST_API_KEY"
+
+
+def test_requests_carry_text_images_and_limits(endpoint: Endpoint, secret: str) -> None:
+    policy = OpenAIPolicy("plain", endpoint.url, api_key_env=secret, max_new_tokens=99, extra_body={"top_k": 3})
+    [generation] = policy.generate([LONG], seeds=[3])
+    assert (generation.text, generation.finish_reason) == ("<answer>42</answer>", "action")
+    assert generation.prompt_tokens == 17
+    request = endpoint.requests[-1]
+    assert (request["max_tokens"], request["temperature"], request["top_k"]) == (99, 0.0, 3)
+    assert "</search>" in request["stop"]
+    assert "seed" not in request  # greedy
+    assert [message["role"] for message in request["messages"]] == ["user", "assistant", "user"]
+    first, text, second = request["messages"][2]["content"]
+    assert text == {"type": "text", "text": "look "}
+    for part, size, colour in ((first, WIDE, (255, 0, 0)), (second, SMALL, (0, 0, 255))):
+        head, data = part["image_url"]["url"].split(",")
+        assert head == "data:image/png;base64"
+        image = PILImage.open(io.BytesIO(base64.b64decode(data)))
+        assert image.size == size
+        assert image.getpixel((0, 0)) == colour
+    policy.close()
+
+
+def test_dropped_stop_strings_are_put_back(endpoint: Endpoint) -> None:
+    policy = OpenAIPolicy("<think>a</think><search>total", endpoint.url, api_key_env=None, temperature=0.5)
+    [generation] = policy.generate([SHORT], seeds=[2**40])
+    assert generation.text == "<think>a</think><search>total</search>"
+    assert endpoint.requests[-1]["seed"] < 2**31
+    policy = OpenAIPolicy("<think>hm", endpoint.url, api_key_env=None, image_format="jpeg")
+    [generation] = policy.generate([LONG])
+    assert (generation.text, generation.finish_reason) == ("<think>hm", "length")
+    assert endpoint.requests[-1]["messages"][2]["content"][0]["image_url"]["url"].startswith("data:image/jpeg;")
+
+
+def test_thousandths_are_converted_both_ways(endpoint: Endpoint) -> None:
+    said = "<bbox>[0, 333, 1000, 667]</bbox>"
+    policy = OpenAIPolicy(said, endpoint.url, api_key_env=None, frame="normalised-1000")
+    [generation] = policy.generate([LONG])
+    assert generation.text == "<bbox>[0, 27.97, 56, 56.03]</bbox>"
+    policy.generate([[*LONG, Message("assistant", (Text(generation.text),)), user(picture(WIDE))]])
+    assert endpoint.requests[-1]["messages"][3]["content"] == said  # the model meets its own words again
+
+
+def test_requests_run_at_once(endpoint: Endpoint) -> None:
+    policy = OpenAIPolicy("meets", endpoint.url, api_key_env=None, concurrency=4)
+    assert [generation.error for generation in policy.generate([SHORT] * 4)] == [None] * 4
+
+
+def test_passing_failures_are_retried_and_lasting_ones_reported(endpoint: Endpoint, secret: str) -> None:
+    [generation] = OpenAIPolicy("recovers", endpoint.url, api_key_env=secret).generate([SHORT])
+    assert generation.text == "<answer>42</answer>"
+    assert endpoint.failures == 2
+    [generation] = OpenAIPolicy("refuses", endpoint.url, api_key_env=secret).generate([SHORT])
+    assert generation.finish_reason == "error"
+    assert "no such model" in (generation.error or "")
+    assert "sk-very-secret" not in (generation.error or "")
+    [generation] = OpenAIPolicy("gone", "http://127.0.0.1:9/v1", api_key_env=secret, retries=0).generate([SHORT])
+    assert "APIConnectionError" in (generation.error or "")
+
+
+def test_a_missing_key_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ABSENT_KEY", raising=False)
+    with pytest.raises(ValueError, match="ABSENT_KEY is not set"):
+        OpenAIPolicy("model", api_key_env="ABSENT_KEY")
+
+
+def test_a_rollout_over_http(endpoint: Endpoint, tiny_corpus: Path) -> None:
+    policy = OpenAIPolicy("<answer>42</answer>", endpoint.url, api_key_env=None)
+    settings = Settings(min_pixels=784, max_pixels=20 * 784)
+    environment = Environment(RankedEngine(), tiny_corpus, settings, "vrag")
+    found = rollout(policy, environment, [make_question(f"q{i}") for i in range(5)], progress=False)
+    assert [trajectory.answer for trajectory in found] == ["42"] * 5
+
+
+# -- vLLM: the engine itself needs a GPU; what is checked here is what goes in and what is made of what comes out
+
+
+class FakeLLM:
+    """Expands image placeholders as vLLM does, then says one scripted turn."""
+
+    expansion = 1
+
+    def __init__(self, **options: Any) -> None:
+        self.options = options
+        self.prompts: list[dict[str, Any]] = []
+        self.params: list[Any] = []
+
+    def generate(self, prompts: list[dict[str, Any]], params: list[Any], use_tqdm: bool) -> list[Any]:
+        self.prompts, self.params = prompts, params
+        return [self._output(prompt) for prompt in prompts]
+
+    def _output(self, prompt: dict[str, Any]) -> Any:
+        images = iter(prompt.get("multi_modal_data", {}).get("image", []))
+        pad = self.options["pad"]
+        ids: list[int] = []
+        for token in prompt["prompt_token_ids"]:
+            ids += [pad] * (next(images).width // 28 * self.expansion) if token == pad else [token]
+        steps = [{token: SimpleNamespace(logprob=-0.5)} for token in (7, 8)]
+        completion = SimpleNamespace(token_ids=[7, 8], logprobs=steps, text="<answer>1</answer>", finish_reason="stop")
+        return SimpleNamespace(prompt_token_ids=ids, outputs=[completion])
+
+
+def test_vllm_gets_one_placeholder_per_image(
+    tiny_vlm_folder: Path, encoder: ChatEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = SimpleNamespace(LLM=FakeLLM, SamplingParams=lambda **options: SimpleNamespace(**options))
+    monkeypatch.setitem(sys.modules, "vllm", fake)
+    policy = VLLMPolicy(tiny_vlm_folder, temperature=1.0, pad=encoder.image_pad)
+    one_row = [user(picture((84, 28)), picture((140, 28)), "What?")]
+    first, second, third = policy.generate([SHORT, one_row, [user(Image(SMALL))]], seeds=[1, 2, 3])
+    llm = policy._llm
+    assert llm is not None
+    assert first.text == second.text == "<answer>1</answer>"
+    assert (first.token_ids, first.logprobs, first.finish_reason) == ([7, 8], [-0.5, -0.5], "action")
+    assert llm.prompts[1]["prompt_token_ids"].count(encoder.image_pad) == 2
+    assert [image.size for image in llm.prompts[1]["multi_modal_data"]["image"]] == [(84, 28), (140, 28)]
+    assert "multi_modal_data" not in llm.prompts[0]
+    assert [params.seed for params in llm.params] == [1, 2]
+    assert llm.params[0].logit_bias[encoder.image_pad] == -100
+    assert second.prompt_tokens == len(encoder.encode(one_row).input_ids)
+    assert "no pixels" in (third.error or "")
+    FakeLLM.expansion = 2  # an image that vLLM resized would shift every box
+    [resized] = policy.generate([one_row])
+    assert "16 image tokens where 8 are shown" in (resized.error or "")
+
+
+def test_without_vllm_the_error_says_what_to_do(tiny_vlm_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    with pytest.raises(ImportError, match="pip install 'vrag-nb\\[gpu\\]'"):
+        VLLMPolicy(tiny_vlm_folder)

@@ -1,0 +1,147 @@
+"""The rollout driver: everything is answered once, whatever fails, wherever it was killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import RankedEngine, ScriptedPolicy, make_question
+
+from vrag_nb.agent.environment import Environment
+from vrag_nb.agent.observers import Settings
+from vrag_nb.agent.policy import Conversation, Generation, turn_seed
+from vrag_nb.agent.rollout import rollout
+from vrag_nb.agent.trajectory import TrajectoryLog, read_trajectories
+
+QUESTIONS = [make_question(f"q{i}", f"number {i}") for i in range(12)]
+
+
+def number(conversation: Conversation) -> int:
+    return int(conversation[0].text.rsplit(" ", 1)[1])
+
+
+def script(conversation: Conversation) -> str:
+    """Question i searches i % 4 times, then answers with its number."""
+    said = sum(message.role == "assistant" for message in conversation)
+    i = number(conversation)
+    return "<search>q</search>" if said < i % 4 else f"<answer>{i}</answer>"
+
+
+@pytest.fixture
+def environment(tiny_corpus: Path, engine: RankedEngine) -> Environment:
+    return Environment(engine, tiny_corpus, Settings(max_turns=4, min_pixels=784, max_pixels=20 * 784), "nano")
+
+
+@pytest.mark.parametrize("batched", [True, False])
+@pytest.mark.parametrize("concurrency", [1, 5, 50])
+def test_everyone_is_answered_in_order(environment: Environment, batched: bool, concurrency: int) -> None:
+    policy = ScriptedPolicy(script, batched)
+    found = rollout(policy, environment, QUESTIONS, concurrency=concurrency, progress=False)
+    assert [trajectory.uid for trajectory in found] == [question.uid for question in QUESTIONS]
+    assert [trajectory.answer for trajectory in found] == [str(i) for i in range(12)]
+    assert [len(trajectory.turns) for trajectory in found] == [i % 4 + 1 for i in range(12)]
+    assert all(trajectory.policy == "scripted" for trajectory in found)
+
+
+def test_sessions_that_end_are_replaced_at_once(environment: Environment) -> None:
+    policy = ScriptedPolicy(script)
+    rollout(policy, environment, QUESTIONS, concurrency=4, progress=False)
+    assert sum(policy.calls) == sum(i % 4 + 1 for i in range(12))
+    assert policy.calls[:6] == [4] * 6  # full batches while questions wait, though sessions end at different turns
+    assert len(policy.calls) < 12  # turn by turn over sets of four would take 3 x 4 calls
+
+
+@pytest.mark.parametrize("batched", [True, False])
+def test_one_bad_question_stops_nothing(environment: Environment, batched: bool) -> None:
+    def failing(conversation: Conversation) -> str:
+        if number(conversation) == 3:
+            raise ValueError("no reply")
+        return "<search>fail</search>" if number(conversation) == 5 else script(conversation)
+
+    found = rollout(ScriptedPolicy(failing, batched), environment, QUESTIONS, concurrency=6, progress=False)
+    errors = {trajectory.uid: trajectory.error for trajectory in found if trajectory.status == "error"}
+    assert errors == {"q3": "policy: ValueError: no reply", "q5": "search: RuntimeError: the index is gone"}
+    assert sum(trajectory.status == "answered" for trajectory in found) == 10
+
+
+def test_resuming_does_only_what_is_missing(environment: Environment, tmp_path: Path) -> None:
+    out = tmp_path / "t.jsonl"
+    rollout(ScriptedPolicy(script), environment, QUESTIONS[:5], out, progress=False)
+    with out.open("ab") as file:
+        file.write(b'{"uid": "q5", "half')
+    policy = ScriptedPolicy(script)
+    found = rollout(policy, environment, QUESTIONS, out, progress=False)
+    assert [trajectory.answer for trajectory in found] == [str(i) for i in range(12)]
+    assert sum(policy.calls) == sum(i % 4 + 1 for i in range(5, 12))
+    assert {trajectory.uid for trajectory in read_trajectories(out)} == {question.uid for question in QUESTIONS}
+    again = ScriptedPolicy(script)
+    rollout(again, environment, QUESTIONS, out, progress=False)
+    assert again.calls == []
+
+
+def test_errors_are_tried_again_unless_told_otherwise(environment: Environment, tmp_path: Path) -> None:
+    out = tmp_path / "t.jsonl"
+
+    class Failing(ScriptedPolicy):
+        def generate(self, conversations: object, seeds: object = None) -> list[Generation]:
+            return [Generation.failed("away") for _ in conversations]  # type: ignore[attr-defined]
+
+    rollout(Failing(script), environment, QUESTIONS[:2], out, progress=False)
+    kept = rollout(ScriptedPolicy(script), environment, QUESTIONS[:2], out, retry_errors=False, progress=False)
+    assert [trajectory.status for trajectory in kept] == ["error", "error"]
+    done = rollout(ScriptedPolicy(script), environment, QUESTIONS[:2], out, progress=False)
+    assert [trajectory.status for trajectory in done] == ["answered", "answered"]
+    assert [trajectory.status for trajectory in read_trajectories(out)] == ["answered", "answered"]
+
+
+def test_groups_of_samples(environment: Environment) -> None:
+    policy = ScriptedPolicy(script)
+    found = rollout(policy, environment, QUESTIONS[:2], samples=3, progress=False)
+    assert [trajectory.uid for trajectory in found] == ["q0#0", "q0#1", "q0#2", "q1#0", "q1#1", "q1#2"]
+    assert found[4].reference is not None
+    assert found[4].reference.uid == "q1"
+    assert len(set(policy.seeds)) == len(policy.seeds)  # every turn of every sample draws anew
+    assert turn_seed(0, "q0#0", 0) in policy.seeds
+    assert turn_seed(1, "q0#0", 0) not in policy.seeds
+
+
+def test_shared_uids_are_refused(environment: Environment) -> None:
+    with pytest.raises(ValueError, match="share a uid"):
+        rollout(ScriptedPolicy(script), environment, [QUESTIONS[0], QUESTIONS[0]], progress=False)
+
+
+KILLED = """
+import os, signal, sys
+sys.path.insert(0, {tests!r})
+from pathlib import Path
+from conftest import RankedEngine, ScriptedPolicy
+from test_rollout import QUESTIONS, Environment, Settings, number, rollout, script
+
+def dying(conversation):
+    if number(conversation) == 7 and len(conversation) > 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return script(conversation)
+
+settings = Settings(max_turns=4, min_pixels=784, max_pixels=20 * 784)
+environment = Environment(RankedEngine(), Path({corpus!r}), settings, "nano")
+rollout(ScriptedPolicy(dying), environment, QUESTIONS, Path({out!r}), concurrency=3, progress=False)
+"""
+
+
+def test_kill_minus_nine_loses_only_what_was_in_flight(
+    environment: Environment, tiny_corpus: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "t.jsonl"
+    code = KILLED.format(tests=os.path.dirname(__file__), corpus=str(tiny_corpus), out=str(out))
+    process = subprocess.run([sys.executable, "-c", code], check=False)
+    assert process.returncode == -signal.SIGKILL
+    before = set(TrajectoryLog(out).done)
+    assert 0 < len(before) < 12
+    policy = ScriptedPolicy(script)
+    found = rollout(policy, environment, QUESTIONS, out, progress=False)
+    assert [trajectory.answer for trajectory in found] == [str(i) for i in range(12)]
+    assert len(out.read_bytes().splitlines()) == 12  # nothing was done twice

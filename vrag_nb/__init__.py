@@ -1,0 +1,3 @@
+"""Agentic visual RAG, notebook-first. See README.md."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""The agent: grammar, geometry, environment, trajectories, policies and the drivers that run them."""

@@ -1,0 +1,217 @@
+"""The action grammar: what a model wrote, read as one action.
+
+A model's turn is free text that should hold a thought and one action:
+
+    <think>...</think>
+    <search>query</search>  |  <bbox>[x1, y1, x2, y2]</bbox>  |  <answer>...</answer>
+
+`parse` reads what models really emit: tags in any case or with full-width brackets, `<region>` for `<bbox>` (the
+VRAG-RL paper's prose and its code disagree on the name), a missing closing tag, boxes in parentheses, without brackets
+or inside a JSON list, text around the tags. Rules:
+
+- the first action wins; the rest of the text is ignored;
+- a tag mentioned inside `<think>` counts only when there is no action outside;
+- a box is ordered (x1 <= x2, y1 <= y2) but not clipped: it is in *shown pixels*, and only `agent.geometry` knows the
+  image. A box without area is invalid;
+- `parse` never raises. What cannot be read becomes an invalid action whose `problem` is told to the model.
+
+Only a model's own words are ever parsed: observations never pass through here.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+from pydantic import BaseModel
+
+Box = tuple[float, float, float, float]
+
+# Same length before and after, so that a position in the translated text is a position in the original.
+_ASCII_TAGS = str.maketrans({"\uff1c": "<", "\uff1e": ">", "\uff0f": "/", "\u3008": "<", "\u3009": ">"})
+_TAG = re.compile(r"<\s{0,3}(/?)\s{0,3}(think|search|bbox|region|answer)\s{0,3}>", re.IGNORECASE)
+_CLOSING = re.compile(r"<\s{0,3}/\s{0,3}(search|bbox|region|answer)\s{0,3}>", re.IGNORECASE)
+_END_OF_TURN = re.compile(r"<\|(im_end|endoftext)\|>")
+_PARTIAL_CLOSE = re.compile(r"<(/[a-z]{0,6})?\Z", re.IGNORECASE)
+_QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'")
+_NUMBER = r"(?<![\w.])[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]{1,3})?"
+_NUMBERS = re.compile(_NUMBER)
+_FOUR_IN_BRACKETS = re.compile(r"[\[({]\s*" + r"[\s,;]+".join([_NUMBER] * 4) + r"\s*,?\s*[\])}]")
+_KINDS: dict[str, Literal["search", "bbox", "answer"]] = {
+    "search": "search",
+    "bbox": "bbox",
+    "region": "bbox",
+    "answer": "answer",
+}
+
+
+class Action(BaseModel):
+    """One parsed action. Exactly one of `query`, `box`, `answer`, `problem` belongs to each kind.
+
+    `box` is [x1, y1, x2, y2] in shown pixels of the last shown image, as the model wrote it: ordered, not clipped.
+    An invalid action keeps the box it was read from, where there was one.
+    """
+
+    kind: Literal["search", "bbox", "answer", "invalid"]
+    query: str | None = None
+    box: Box | None = None
+    answer: str | None = None
+    problem: str | None = None
+
+
+class _Tag(NamedTuple):
+    start: int
+    end: int
+    closing: bool
+    name: str
+
+
+def parse(text: str) -> tuple[str, Action]:
+    """Read (thought, action) from a model's turn. Never raises; see the module's docstring for the rules."""
+    text = _end_turn(text.encode("utf-8", "replace").decode("utf-8"))  # lone surrogates are no text
+    tags = _tags(text)
+    thinking = _think_spans(tags, len(text))
+    opening = _first_action(tags, thinking)
+    if opening is None:
+        return _thought(text, thinking, len(text)), _invalid("no action was found.")
+    thought = _thought(text, thinking, opening.start)
+    return thought, _read(_KINDS[opening.name], _content(text, tags, opening))
+
+
+def end_of_action(text: str) -> int | None:
+    """The position just after the first closing action tag, or None. Policies cut a model's turn here."""
+    match = _CLOSING.search(text.translate(_ASCII_TAGS))
+    return match.end() if match else None
+
+
+def close_action(text: str) -> str:
+    """Add the closing tag to an action left open: servers that drop the stop string hand over such texts."""
+    text = _end_turn(text)
+    tags = _tags(text)
+    opening = _first_action(tags, _think_spans(tags, len(text)))
+    if opening is None or end_of_action(text[opening.end :]) is not None:
+        return text
+    return f"{_strip_partial_close(text)}</{opening.name}>"
+
+
+def rewrite_box(text: str, convert: Callable[[Box], Box]) -> str:
+    """Replace the box of the first action by `convert(box)`; a text whose action is not a valid box is returned as is.
+
+    For policies whose model counts pixels in another frame than the environment (see `geometry`).
+    """
+    _, action = parse(text)
+    if action.kind != "bbox" or action.box is None:
+        return text
+    tags = _tags(text)
+    opening = _first_action(tags, _think_spans(tags, len(text)))
+    if opening is None:
+        return text
+    start, end = _content_span(text, tags, opening)
+    numbers = ", ".join(f"{value:.2f}".rstrip("0").rstrip(".") for value in convert(action.box))
+    return f"{text[:start]}[{numbers}]{text[end:]}"
+
+
+def _end_turn(text: str) -> str:
+    match = _END_OF_TURN.search(text)
+    return text[: match.start()] if match else text
+
+
+def _tags(text: str) -> list[_Tag]:
+    matches = _TAG.finditer(text.translate(_ASCII_TAGS))
+    return [_Tag(m.start(), m.end(), bool(m[1]), m[2].lower()) for m in matches]
+
+
+def _think_spans(tags: list[_Tag], length: int) -> list[tuple[int, int]]:
+    """Spans of thinking, tags included. An unclosed one runs to the end; a leading `</think>` closes one from 0."""
+    spans: list[tuple[int, int]] = []
+    start: int | None = None
+    for tag in (tag for tag in tags if tag.name == "think"):
+        if not tag.closing:
+            start = tag.start if start is None else start
+        elif start is not None:
+            spans.append((start, tag.end))
+            start = None
+        elif not spans:
+            spans.append((0, tag.end))  # the chat template had written the opening tag already
+    if start is not None:
+        spans.append((start, length))
+    return spans
+
+
+def _first_action(tags: list[_Tag], thinking: list[tuple[int, int]]) -> _Tag | None:
+    openings = [tag for tag in tags if tag.name != "think" and not tag.closing]
+    outside = [tag for tag in openings if not any(start <= tag.start < end for start, end in thinking)]
+    return next(iter(outside or openings), None)
+
+
+def _thought(text: str, thinking: list[tuple[int, int]], end: int) -> str:
+    """The thinking before position `end`; without think tags, whatever stands before the action."""
+    spans = [(start, min(stop, end)) for start, stop in thinking if start < end] or [(0, end)]
+    pieces = []
+    for start, stop in spans:
+        piece = text[start:stop]
+        inner = [tag for tag in _tags(piece) if tag.name == "think"]
+        for tag in reversed(inner):
+            piece = piece[: tag.start] + piece[tag.end :]
+        pieces.append(piece.strip())
+    return "\n".join(piece for piece in pieces if piece)
+
+
+def _content_span(text: str, tags: list[_Tag], opening: _Tag) -> tuple[int, int]:
+    """From the opening tag to its own closing tag; without one, to the next tag of any kind, or the end."""
+    later = [tag for tag in tags if tag.start >= opening.end]
+    own = next((tag for tag in later if tag.closing and _KINDS.get(tag.name) == _KINDS[opening.name]), None)
+    stop = own or next(iter(later), None)
+    if stop is not None:
+        return opening.end, stop.start
+    return opening.end, len(_strip_partial_close(text))
+
+
+def _content(text: str, tags: list[_Tag], opening: _Tag) -> str:
+    start, end = _content_span(text, tags, opening)
+    return text[start : max(start, end)].strip()
+
+
+def _strip_partial_close(text: str) -> str:
+    """Drop a closing tag that the token limit cut in half, as in `<search>sales</sea`."""
+    match = _PARTIAL_CLOSE.search(text)
+    return text[: match.start()] if match else text
+
+
+def _read(kind: Literal["search", "bbox", "answer"], content: str) -> Action:
+    if kind == "search":
+        query = " ".join(content.split())
+        return Action(kind="search", query=query) if query else _invalid("the search query is empty.")
+    if kind == "answer":
+        return Action(kind="answer", answer=content) if content else _invalid("the answer is empty.")
+    return _read_box(content)
+
+
+def _read_box(content: str) -> Action:
+    plain = unicodedata.normalize("NFKC", content).replace("\u2212", "-")
+    # The label of {"label": "Q3 2019", "bbox_2d": [...]} holds numbers too; but an apostrophe may also be just that.
+    values = _four_numbers(_QUOTED.sub(" ", plain))
+    if len(values) != 4:
+        values = _four_numbers(plain)
+    if len(values) != 4:
+        return _invalid(f"a box needs four numbers, [x1, y1, x2, y2], but {len(values)} were given.")
+    if not all(math.isfinite(value) and abs(value) < 1e9 for value in values):
+        return _invalid("the numbers of the box are too large.")
+    x1, y1, x2, y2 = values
+    box = (min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2))
+    if box[0] == box[2] or box[1] == box[3]:
+        return Action(kind="invalid", box=box, problem="the box has no area; x1 < x2 and y1 < y2 are needed.")
+    return Action(kind="bbox", box=box)
+
+
+def _four_numbers(text: str) -> list[float]:
+    """The first bracketed group of four numbers, or else every number there is."""
+    group = _FOUR_IN_BRACKETS.search(text)
+    return [float(number) for number in _NUMBERS.findall(group[0] if group else text)]
+
+
+def _invalid(problem: str) -> Action:
+    return Action(kind="invalid", problem=problem)

@@ -1,0 +1,166 @@
+"""Conversations as token ids: the Qwen chat format, token-exact, with a mask of what the model wrote.
+
+    <|im_start|>role\\n ... <|im_end|>\\n          an image is <|vision_start|><|image_pad|> x n<|vision_end|>
+
+Ids are concatenated piece by piece instead of rendering the chat as text and tokenising that: an assistant message
+that carries its generated ids contributes exactly those, so the prompt of turn n + 1 begins with the prompt and the
+ids of turn n. (Upstream finds the model's tokens by decoding and encoding again, which is fragile.) Text is encoded
+with special tokens split, so a question that quotes `<|image_pad|>` cannot pose as an image.
+
+Images arrive at the size they are shown and are not resized again; the number of their tokens is known from that size,
+so ids and masks can be made without pixels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from PIL import Image as PILImage
+
+from vrag_nb.agent.policy import Conversation, Image, Message, Text
+
+VISION_TOKENS = ("<|vision_start|>", "<|vision_end|>", "<|vision_pad|>", "<|image_pad|>", "<|video_pad|>")
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """One conversation. `model_mask` is True where the model wrote the token; `images` are in reading order."""
+
+    input_ids: list[int]
+    model_mask: list[bool]
+    images: list[Image]
+
+    def pixels(self) -> list[PILImage.Image]:
+        """The images' pixels; raises ValueError when one was left unresolved."""
+        return [image.resolved() for image in self.images]
+
+
+class ChatEncoder:
+    """Encodes conversations for a processor of the Qwen-VL family (a tokenizer and an image processor).
+
+    Raises ValueError when the tokenizer lacks one of the format's special tokens.
+    """
+
+    def __init__(self, processor: Any) -> None:
+        self.tokenizer = processor.tokenizer
+        self.image_processor = processor.image_processor
+        self.factor = int(self.image_processor.patch_size) * int(self.image_processor.merge_size)
+        self.im_start = self._special("<|im_start|>")
+        self.im_end = self._special("<|im_end|>")
+        self.vision_start = self._special("<|vision_start|>")
+        self.vision_end = self._special("<|vision_end|>")
+        self.image_pad = self._special("<|image_pad|>")
+        self.pad_id = self.tokenizer.pad_token_id
+        if self.pad_id is None:
+            self.pad_id = self._special("<|endoftext|>")
+
+    def encode(self, conversation: Conversation, *, reply: bool = True, collapse_images: bool = False) -> Encoded:
+        """Token ids of a conversation.
+
+        reply: end with the opening of an assistant turn. collapse_images: one `<|image_pad|>` per image whatever its
+        size, as vLLM wants it. The model mask covers the generated ids of assistant messages; a message without ids
+        (an expert's, to be imitated) is masked with its end-of-turn token. Raises ValueError for an image whose size
+        is not a multiple of the patch grid.
+        """
+        ids: list[int] = []
+        mask: list[bool] = []
+        for message in conversation:
+            piece, written = self._message(message, collapse_images)
+            ids += piece
+            mask += written
+        if reply:
+            opening = [self.im_start, *self._text("assistant\n")]
+            ids += opening
+            mask += [False] * len(opening)
+        return Encoded(ids, mask, [image for message in conversation for image in message.images])
+
+    def image_tokens(self, image: Image) -> int:
+        """Number of `<|image_pad|>` tokens of an image at its shown size."""
+        width, height = image.size
+        if width % self.factor or height % self.factor:
+            raise ValueError(f"an image shown at {width} x {height} does not fit a grid of {self.factor} pixels")
+        return (width // self.factor) * (height // self.factor)
+
+    def _message(self, message: Message, collapse_images: bool) -> tuple[list[int], list[bool]]:
+        if message.role == "assistant":
+            return self._assistant(message)
+        ids = [self.im_start]
+        text = f"{message.role}\n"
+        for part in message.parts:
+            if isinstance(part, Text):
+                text += part.text
+                continue
+            tokens = self.image_tokens(part)
+            count = 1 if collapse_images else tokens
+            ids += [*self._text(text), self.vision_start, *[self.image_pad] * count, self.vision_end]
+            text = ""
+        ids += [*self._text(text), self.im_end, *self._text("\n")]
+        return ids, [False] * len(ids)
+
+    def _assistant(self, message: Message) -> tuple[list[int], list[bool]]:
+        before = [self.im_start, *self._text("assistant\n")]
+        newline = self._text("\n")
+        if message.token_ids:
+            written = list(message.token_ids)
+            after = newline if written[-1] == self.im_end else [self.im_end, *newline]
+        else:
+            written, after = [*self._text(message.text), self.im_end], newline
+        mask = [False] * len(before) + [True] * len(written) + [False] * len(after)
+        return [*before, *written, *after], mask
+
+    def _text(self, text: str) -> list[int]:
+        if not text:
+            return []
+        return list(self.tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"])
+
+    def _special(self, token: str) -> int:
+        token_id = self.tokenizer.convert_tokens_to_ids(token)
+        if token_id is None or token_id == self.tokenizer.unk_token_id:
+            raise ValueError(f"the tokenizer has no {token}: this is not a checkpoint with the Qwen chat format")
+        return int(token_id)
+
+    def collate(
+        self, batch: Sequence[Encoded], padding_side: str = "left", pixels: bool = True
+    ) -> dict[str, torch.Tensor]:
+        """Padded model inputs: input_ids, attention_mask, mm_token_type_ids, model_mask, each (batch, length), and
+        image_grid_thw (images, 3) and, with `pixels`, pixel_values (patches, patch_dim) when there are images.
+
+        Raises ValueError when the image processor's grid does not match the image tokens.
+        """
+        length = max(len(encoded.input_ids) for encoded in batch)
+        input_ids = torch.full((len(batch), length), self.pad_id, dtype=torch.long)
+        attention_mask = torch.zeros((len(batch), length), dtype=torch.long)
+        model_mask = torch.zeros((len(batch), length), dtype=torch.bool)
+        for row, encoded in enumerate(batch):
+            count = len(encoded.input_ids)
+            where = slice(length - count, length) if padding_side == "left" else slice(0, count)
+            input_ids[row, where] = torch.tensor(encoded.input_ids, dtype=torch.long)
+            attention_mask[row, where] = 1
+            model_mask[row, where] = torch.tensor(encoded.model_mask, dtype=torch.bool)
+        inputs = {
+            "input_ids": input_ids,
+            "attention_mask": attention_mask,
+            "mm_token_type_ids": (input_ids == self.image_pad).int(),  # M-RoPE positions are made from it
+            "model_mask": model_mask,
+        }
+        images = [image for encoded in batch for image in encoded.images]
+        if not images:
+            return inputs
+        return {**inputs, **(self.pixel_inputs(images) if pixels else {"image_grid_thw": self.grid(images)})}
+
+    def grid(self, images: Sequence[Image]) -> torch.Tensor:
+        """Patches in time, height and width of images at their shown sizes, (images, 3)."""
+        patch = int(self.image_processor.patch_size)
+        return torch.tensor([[1, image.size[1] // patch, image.size[0] // patch] for image in images])
+
+    def pixel_inputs(self, images: Sequence[Image]) -> dict[str, torch.Tensor]:
+        """pixel_values (patches, patch_dim) and image_grid_thw (images, 3), without any resizing."""
+        pixels = [image.resolved() for image in images]
+        features = self.image_processor(images=pixels, do_resize=False, return_tensors="pt")
+        grid, expected = features["image_grid_thw"], self.grid(images)
+        if not torch.equal(grid, expected):
+            raise ValueError(f"image grids {grid.tolist()} do not match the sizes shown {expected.tolist()}")
+        return {"pixel_values": features["pixel_values"], "image_grid_thw": grid}

@@ -1,0 +1,248 @@
+"""The environment: what happens between two turns of a model.
+
+The loop has four parts, and each can be swapped without touching the others:
+
+    generate   a `Policy` continues the conversation                             (agent.policy)
+    parse      its text becomes a thought and an action                          (agent.actions.parse)
+    observe    the action is carried out: one observer per kind of action        (agent.observers)
+    stop       decides whether the session goes on                               (stop_after_answer_or_turns)
+
+`Environment` holds no state of any question: that lives in a `Session`, so one environment serves any number of
+sessions and threads. As in VRAG-RL (arXiv 2505.22019, algorithm 1) observations come back in user turns; a search
+shows the best-ranked page not seen before; a box crops the last image shown, page or crop, at the page's full
+resolution; an invalid action costs a turn and is answered by a notice; after `max_turns` actions one more turn asks
+for the answer.
+
+    session = environment.start(question)
+    while not session.done:
+        [generation] = policy.generate([session.conversation])
+        environment.advance([session], [generation])
+    trajectory = environment.finish(session)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Literal, Protocol
+
+from vrag_nb.agent import actions
+from vrag_nb.agent.actions import Action
+from vrag_nb.agent.observers import CropObserver, InvalidAction, Observer, SearchObserver, Session, Settings
+from vrag_nb.agent.pages import PageStore
+from vrag_nb.agent.policy import Generation
+from vrag_nb.agent.prompting import fill_prompt, load_prompt
+from vrag_nb.agent.trajectory import (
+    Observation,
+    Trajectory,
+    Turn,
+    assistant_message,
+    observation_message,
+    opening,
+)
+from vrag_nb.records import Hit, MetaInfo, Question
+
+Parser = Callable[[str], tuple[str, Action]]
+StopRule = Callable[[Session, Settings], bool]
+
+
+class Engine(Protocol):
+    """Anything that can search: one ranked list of hits per query."""
+
+    def search(self, queries: list[str], top_k: int = 3) -> list[list[Hit]]: ...
+
+
+def stop_after_answer_or_turns(session: Session, settings: Settings) -> bool:
+    """Stop at an answer, and after the forced turn whatever it holds."""
+    last = session.turns[-1]
+    return last.action.kind == "answer" or last.forced
+
+
+class Environment:
+    """Search, crop and answer over one corpus. Stateless and thread-safe as long as its engine is.
+
+    engine: searches the corpus; None for a policy that only replays. corpus: a prepared folder, or an open PageStore.
+    prompt: a template's name or path. parse, observers, stop: the swappable parts; `observers` adds to or replaces
+    the built-in ones by kind of action. Raises FileNotFoundError / ValueError for a corpus or prompt that is not there.
+    """
+
+    def __init__(
+        self,
+        engine: Engine | None,
+        corpus: Path | PageStore,
+        settings: Settings | None = None,
+        prompt: str | Path = "vrag",
+        *,
+        parse: Parser = actions.parse,
+        observers: Mapping[str, Observer] | None = None,
+        stop: StopRule = stop_after_answer_or_turns,
+    ) -> None:
+        self.engine = engine
+        self.pages = corpus if isinstance(corpus, PageStore) else PageStore(corpus)
+        self.settings = settings or Settings()
+        self.settings.budget  # noqa: B018 - an impossible budget is an error here, not in the middle of a run
+        self.template = load_prompt(prompt)
+        self.parse, self.stop = parse, stop
+        self.observers: dict[str, Observer] = {
+            "search": SearchObserver(self.pages, self.settings),
+            "bbox": CropObserver(self.pages, self.settings),
+            **(observers or {}),
+        }
+
+    def start(self, question: Question | str, uid: str | None = None) -> Session:
+        """A new session. A bare string gets a uid made from its text; `uid` names one of several samples."""
+        if isinstance(question, str):
+            digest = hashlib.sha256(question.encode("utf-8")).hexdigest()[:12]
+            question = Question(
+                uid=f"ask-{digest}", query=question, reference_answer="", meta_info=MetaInfo(file_name="")
+            )
+        prompt = fill_prompt(self.template, question.query)
+        conversation = opening(prompt, self.settings.system)
+        return Session(uid or question.uid, question, prompt, conversation, forced=self.settings.max_turns == 0)
+
+    def advance(self, sessions: Sequence[Session], generations: Sequence[Generation]) -> None:
+        """Take every session one turn further, searching for all of them at once. Errors stay with their session."""
+        for session, generation in zip(sessions, generations, strict=True):
+            try:
+                self.accept(session, generation)
+            except Exception as error:  # a parser of the user's own
+                self.fail(session, f"parser: {_words(error)}")
+        searching = [session for session in sessions if self.wants_search(session)]
+        found = dict(zip(map(id, searching), self._search(searching), strict=True))
+        for session in sessions:
+            self.observe(session, found.get(id(session), []))
+
+    def accept(self, session: Session, generation: Generation) -> Action | None:
+        """Parse a generation into the session's next turn; None when the policy failed, which ends the session."""
+        if generation.error is not None:
+            self.fail(session, f"policy: {generation.error}")
+            return None
+        thought, action = self.parse(generation.text)
+        turn = Turn(
+            index=len(session.turns),
+            text=generation.text,
+            thought=thought,
+            action=action,
+            token_ids=generation.token_ids,
+            logprobs=generation.logprobs,
+            prompt_tokens=generation.prompt_tokens,
+            forced=session.forced,
+        )
+        session.turns.append(turn)
+        session.conversation.append(assistant_message(turn))
+        return action
+
+    def wants_search(self, session: Session) -> bool:
+        """Whether the session's last turn has to be searched for."""
+        return not session.done and not session.turns[-1].forced and session.turns[-1].action.kind == "search"
+
+    def observe(self, session: Session, hits: list[Hit] | Exception) -> None:
+        """Carry the session's last action out and decide whether it goes on. `hits`: the search's result or failure."""
+        if session.done:
+            return
+        if isinstance(hits, Exception):
+            return self.fail(session, f"search: {_words(hits)}")
+        turn = session.turns[-1]
+        try:
+            turn.hits = hits
+            if turn.action.kind == "answer":
+                session.answer = turn.action.answer
+            session.done = self.stop(session, self.settings)
+            if not session.done:
+                self._show(session, turn)
+        except Exception as error:  # a broken page file must not end the other sessions
+            return self.fail(session, f"observation: {_words(error)}")
+        finally:
+            now = time.perf_counter()
+            turn.seconds, session.turn_started = now - session.turn_started, now
+
+    def fail(self, session: Session, error: str) -> None:
+        """End a session with an error."""
+        session.error, session.done = error, True
+
+    def finish(self, session: Session, policy: str = "") -> Trajectory:
+        """The record of a session."""
+        status: Literal["answered", "no_answer", "error"] = "answered" if session.answer is not None else "no_answer"
+        if session.error is not None:
+            status = "error"
+        return Trajectory(
+            uid=session.uid,
+            question=session.question.query,
+            prompt=session.prompt,
+            reference=session.question if session.question.meta_info.file_name else None,
+            turns=session.turns,
+            answer=session.answer,
+            status=status,
+            error=session.error,
+            policy=policy,
+            settings=self.settings.model_dump(mode="json"),
+            seconds=time.perf_counter() - session.started,
+        )
+
+    def search(self, session: Session) -> list[Hit] | Exception:
+        """The hits of one session's last action, or why there are none."""
+        return self._search([session])[0]
+
+    def _search(self, sessions: list[Session]) -> list[list[Hit] | Exception]:
+        """One call for all; when it fails, one by one, so that a bad query fails alone."""
+        queries = [session.turns[-1].action.query or "" for session in sessions]
+        if not queries:
+            return []
+        try:
+            if self.engine is None:
+                raise RuntimeError("this environment has no search engine")
+            return list(self.engine.search(queries, self.settings.top_k))
+        except Exception as error:
+            if len(sessions) == 1:
+                return [error]
+            return [self._search([session])[0] for session in sessions]
+
+    def _show(self, session: Session, turn: Turn) -> None:
+        observer = self.observers.get(turn.action.kind)
+        try:
+            if turn.action.kind == "invalid" or observer is None:
+                raise InvalidAction(turn.action.problem or f"{turn.action.kind} is not an action here.")
+            seen = observer(session, turn.action, turn.hits)
+        except InvalidAction as invalid:
+            turn.action = Action(kind="invalid", box=turn.action.box, query=turn.action.query, problem=str(invalid))
+            seen = [Observation(kind="notice", text=f"Invalid action: {invalid} {self.settings.formats}")]
+        session.forced = len(session.turns) >= self.settings.max_turns
+        if session.forced:
+            last = seen[-1]
+            seen[-1] = last.model_copy(update={"text": f"{last.text} {self.settings.forced_text}".strip()})
+        turn.observation, turn.also_shown = seen[0], seen[1:]
+        session.conversation.append(observation_message(seen, self.pages))
+
+
+def _words(error: Exception) -> str:
+    return f"{type(error).__name__}: {error.args[0] if isinstance(error, KeyError) and error.args else error}"
+
+
+def replay(trajectory: Trajectory, pages: PageStore) -> list[str]:
+    """Run a trajectory's texts and hits through the environment again; every difference in words, none when it holds.
+
+    Finds records made by other rules: another parser, another geometry, changed page images. A trajectory that ended
+    in an error is replayed as far as it came.
+    """
+    known = {name: value for name, value in trajectory.settings.items() if name in Settings.model_fields}
+    environment = Environment(None, pages, Settings.model_validate(known))
+    session = environment.start(trajectory.reference or trajectory.question, trajectory.uid)
+    differences: list[str] = []
+    for turn in trajectory.turns:
+        if session.done:
+            differences.append(f"turn {turn.index}: the session had ended before it")
+            break
+        environment.accept(session, Generation(turn.text))
+        environment.observe(session, turn.hits)
+        again = session.turns[-1]
+        if session.error is not None and trajectory.status == "error":
+            continue
+        for name in ("thought", "action", "observation", "also_shown", "forced"):
+            new, old = getattr(again, name), getattr(turn, name)
+            if new != old:
+                differences.append(f"turn {turn.index}: {name} is {new!r}, not {old!r}")
+    if session.answer != trajectory.answer:
+        differences.append(f"the answer is {session.answer!r}, not {trajectory.answer!r}")
+    return differences

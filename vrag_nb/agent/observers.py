@@ -1,0 +1,134 @@
+"""Sessions and observers: what one question's state is, and how each kind of action is answered.
+
+An observer is a callable (session, action, hits) -> observations. To add an action, write one, teach the parser its
+tag, and name it in `Environment(observers={"kind": observer})`. An observer raises `InvalidAction` for what the model
+should be told, and returns at least one observation otherwise.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from vrag_nb.agent.actions import Action
+from vrag_nb.agent.geometry import MIN_CROP, Budget, CropError, View
+from vrag_nb.agent.pages import PageStore
+from vrag_nb.agent.policy import Conversation
+from vrag_nb.agent.trajectory import Observation, Turn
+from vrag_nb.records import Hit, Question
+
+FORMATS = "Use <search>query</search>, <bbox>[x1, y1, x2, y2]</bbox> or <answer>answer</answer>."
+
+
+class Settings(BaseModel):
+    """What the task is. Written into every trajectory.
+
+    max_turns: action turns before the forced answer. top_k: how far down the ranked list a search looks.
+    images_per_search: unseen pages shown per search. padding: shown pixels added on every side of a box.
+    min_pixels, max_pixels, factor: the budget of one shown image. min_crop: page pixels a box must cover.
+    formats, forced_text, nothing_new_text, nothing_found_text: what the environment says.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    max_turns: int = Field(default=4, ge=0)
+    top_k: int = Field(default=10, ge=1)
+    images_per_search: int = Field(default=1, ge=1)
+    padding: float = Field(default=0, ge=0)
+    min_pixels: int = 256 * 28 * 28
+    max_pixels: int = 512 * 28 * 28
+    factor: int = 28
+    min_crop: int = Field(default=MIN_CROP, ge=1)
+    system: str | None = None
+    formats: str = FORMATS
+    forced_text: str = "No more actions are left. Answer now: <answer>answer</answer>."
+    nothing_new_text: str = "Every page found has been shown already. Search for something else, or answer."
+    nothing_found_text: str = "The search found no page. Search for something else, or answer."
+
+    @property
+    def budget(self) -> Budget:
+        return Budget(self.min_pixels, self.max_pixels, self.factor)
+
+
+@dataclass
+class Session:
+    """One question being worked on: its conversation, its turns, what has been seen, and the last image shown."""
+
+    uid: str
+    question: Question
+    prompt: str
+    conversation: Conversation
+    turns: list[Turn] = field(default_factory=list)
+    seen: list[str] = field(default_factory=list)  # page ids, in the order shown
+    last_page: str | None = None
+    last_view: View | None = None  # of either kind: a crop can be cropped again
+    done: bool = False
+    forced: bool = False  # the next turn is the extra one
+    answer: str | None = None
+    error: str | None = None
+    started: float = field(default_factory=time.perf_counter)
+    turn_started: float = field(default_factory=time.perf_counter)
+
+
+# Carries an action out: (session, action, hits of a search) -> what is shown. Raises InvalidAction to tell the model.
+Observer = Callable[[Session, Action, list[Hit]], list[Observation]]
+
+
+class InvalidAction(Exception):  # noqa: N818 - an outcome of the game, not an error of the program
+    """An action that cannot be carried out; the text is told to the model."""
+
+
+class SearchObserver:
+    """Shows the best-ranked pages this session has not seen; when there are none it says so and shows nothing old."""
+
+    def __init__(self, pages: PageStore, settings: Settings) -> None:
+        self.pages, self.settings = pages, settings
+
+    def __call__(self, session: Session, action: Action, hits: list[Hit]) -> list[Observation]:
+        ranked = sorted(hits, key=lambda hit: hit.rank)
+        if not ranked:
+            return [Observation(kind="notice", text=self.settings.nothing_found_text)]
+        unseen = [hit.page_id for hit in ranked if hit.page_id not in session.seen]
+        unseen = list(dict.fromkeys(unseen))[: self.settings.images_per_search]
+        if not unseen:
+            return [Observation(kind="notice", text=self.settings.nothing_new_text)]
+        return [self._show(session, page_id) for page_id in unseen]
+
+    def _show(self, session: Session, page_id: str) -> Observation:
+        page = self.pages.page(page_id)
+        view = View.whole((page.width, page.height), self.settings.budget)
+        session.seen.append(page_id)
+        session.last_page, session.last_view = page_id, view
+        return _image_observation("page", page_id, page.image, view)
+
+
+class CropObserver:
+    """Crops the last image shown, at the page's full resolution."""
+
+    def __init__(self, pages: PageStore, settings: Settings) -> None:
+        self.pages, self.settings = pages, settings
+
+    def __call__(self, session: Session, action: Action, hits: list[Hit]) -> list[Observation]:
+        if session.last_view is None or session.last_page is None:
+            raise InvalidAction("there is no image to crop yet; search first.")
+        assert action.box is not None
+        try:
+            view = session.last_view.crop(action.box, self.settings.padding, self.settings.min_crop)
+        except CropError as error:
+            raise InvalidAction(str(error)) from None
+        session.last_view = view
+        page = self.pages.page(session.last_page)
+        return [_image_observation("crop", page.page_id, page.image, view)]
+
+
+def _image_observation(kind: str, page_id: str, image: str, view: View) -> Observation:
+    return Observation(
+        kind="page" if kind == "page" else "crop",
+        page_id=page_id,
+        image=image,
+        crop_box=view.crop_box,
+        shown_size=view.shown_size,
+        image_tokens=view.tokens,
+    )

@@ -1,0 +1,159 @@
+"""What the environment and every model agree on: conversations in, generations out.
+
+A `Conversation` is a list of `Message`s whose parts are text and images. An image part knows the size at which it is
+shown; its pixels are attached only where a policy needs them. An assistant message carries the exact token ids that
+were generated, so that a policy which works on ids continues from precisely what it wrote and never from a
+re-tokenisation of it.
+
+A new policy is one class with one method, `Policy.generate`. Everything about how a model wants its input - chat
+format, coordinate frame, image encoding - is settled inside the policy; the environment only sees text whose boxes
+are in shown pixels.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from PIL import Image as PILImage
+
+from vrag_nb.agent import actions, geometry
+
+Frame = Literal["absolute", "normalised-1000"]
+
+
+@dataclass(frozen=True)
+class Text:
+    """A piece of text."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image as the model sees it: `size` is (width, height) in shown pixels; `pixels` may be left unresolved."""
+
+    size: tuple[int, int]
+    pixels: PILImage.Image | None = field(default=None, repr=False, compare=False)
+    page_id: str | None = None
+    crop_box: tuple[int, int, int, int] | None = None  # page pixels; None = the whole page
+
+    def resolved(self) -> PILImage.Image:
+        """The pixels; raises ValueError when they were not attached."""
+        if self.pixels is None:
+            raise ValueError(f"the image of page {self.page_id} has no pixels; rebuild the messages with a page store")
+        return self.pixels
+
+
+@dataclass(frozen=True)
+class Message:
+    """One turn of the chat. `token_ids`: the exact generated ids of an assistant message, where they are known."""
+
+    role: Literal["system", "user", "assistant"]
+    parts: tuple[Text | Image, ...]
+    token_ids: tuple[int, ...] = ()
+
+    @property
+    def text(self) -> str:
+        return "".join(part.text for part in self.parts if isinstance(part, Text))
+
+    @property
+    def images(self) -> list[Image]:
+        return [part for part in self.parts if isinstance(part, Image)]
+
+
+Conversation = list[Message]
+
+
+@dataclass
+class Generation:
+    """What a policy wrote for one conversation.
+
+    text: up to and including the first closing action tag, boxes in shown pixels.
+    token_ids: the generated ids, from the first to the one that completed that tag (or the end-of-turn token, which is
+        then included); decoded they begin with what the model wrote. Empty for policies that work on text.
+    logprobs: for each id, the model's log-probability at temperature 1, before any truncation of the distribution.
+    finish_reason: "action" (a closing action tag), "stop" (end of turn), "length" (token limit), "error".
+    prompt_tokens: length of the prompt in tokens, image tokens included; 0 where unknown.
+    error: why there is no generation; errors stay with their sample.
+    """
+
+    text: str
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    finish_reason: Literal["action", "stop", "length", "error"] = "stop"
+    prompt_tokens: int = 0
+    error: str | None = None
+
+    @classmethod
+    def failed(cls, error: str) -> Generation:
+        return cls(text="", finish_reason="error", error=error)
+
+
+class Policy(ABC):
+    """A model that continues conversations.
+
+    name: what is written into trajectories.
+    batched: True when `generate` is fastest on many conversations at once; the rollout driver then gathers all waiting
+        sessions into one call. False for a remote endpoint, where each session runs in a thread of its own.
+    """
+
+    name: str = "policy"
+    batched: bool = True
+
+    @abstractmethod
+    def generate(self, conversations: Sequence[Conversation], seeds: Sequence[int] | None = None) -> list[Generation]:
+        """Continue every conversation with one assistant turn; results in the order of the input.
+
+        seeds: one per conversation; the same seed on the same conversation samples the same turn, whatever else is in
+        the batch (up to floating-point noise). Ignored by a policy that decodes greedily. A failure that concerns one
+        sample is reported in its `Generation.error`; only a failure of the whole policy raises.
+        """
+
+    def close(self) -> None:  # noqa: B027 - most policies hold nothing
+        """Free what the policy holds. Safe to call twice."""
+
+
+def generate_safely(
+    policy: Policy, conversations: Sequence[Conversation], seeds: Sequence[int] | None = None
+) -> list[Generation]:
+    """`policy.generate`, where a failing call is repeated one conversation at a time, so that a bad one fails alone."""
+    try:
+        return policy.generate(conversations, seeds)
+    except Exception as error:
+        if len(conversations) == 1:
+            return [Generation.failed(f"{type(error).__name__}: {error}")]
+        alone = [None] * len(conversations) if seeds is None else [[seed] for seed in seeds]
+        pairs = zip(conversations, alone, strict=True)
+        return [generate_safely(policy, [conversation], seed)[0] for conversation, seed in pairs]
+
+
+def turn_seed(seed: int, uid: str, turn: int) -> int:
+    """The sampling seed of one turn of one session: the same in every order, batch and resumed run."""
+    digest = hashlib.sha256(f"{seed}/{uid}/{turn}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+def last_image_size(messages: Sequence[Message]) -> tuple[int, int] | None:
+    """(width, height) in shown pixels of the last image in `messages`: the frame of the next box."""
+    return next((image.size for message in reversed(messages) for image in reversed(message.images)), None)
+
+
+def boxes_to_shown(text: str, conversation: Conversation, frame: Frame) -> str:
+    """A model's turn with its box converted from the model's `frame` to shown pixels of the last image."""
+    size = last_image_size(conversation)
+    if frame == "absolute" or size is None:
+        return text
+    return actions.rewrite_box(text, lambda box: geometry.from_thousandths(box, size))
+
+
+def boxes_to_model(conversation: Conversation, index: int, frame: Frame) -> str:
+    """The text of message `index` with its box in the model's `frame`: what the model itself once wrote."""
+    text = conversation[index].text
+    size = last_image_size(conversation[:index])
+    if frame == "absolute" or size is None or conversation[index].role != "assistant":
+        return text
+    return actions.rewrite_box(text, lambda box: geometry.to_thousandths(box, size))

@@ -1,0 +1,119 @@
+"""Many questions at once: the concurrent rollout driver.
+
+`concurrency` sessions are in flight. A batched policy gets all of them in one call, and a session that ends is replaced
+before the next call, so no session waits for the slowest of a set; searches of a step go to the engine together. A
+remote policy gets a thread per session instead. Either way one bad question, page or reply ends only its own session,
+with the reason in its trajectory.
+
+Every finished trajectory is written at once. Run again with the same file and it goes on where it was; sampling seeds
+depend on the seed, the uid and the turn only, so an interrupted run ends with the trajectories of an unbroken one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+
+from tqdm.auto import tqdm
+
+from vrag_nb.agent.environment import Environment
+from vrag_nb.agent.observers import Session
+from vrag_nb.agent.policy import Policy, generate_safely, turn_seed
+from vrag_nb.agent.trajectory import Trajectory, TrajectoryLog
+from vrag_nb.records import Question
+
+
+@dataclass(frozen=True)
+class _Job:
+    uid: str
+    question: Question
+
+
+def rollout(
+    policy: Policy,
+    environment: Environment,
+    questions: Sequence[Question],
+    out: Path | None = None,
+    *,
+    concurrency: int = 8,
+    samples: int = 1,
+    seed: int = 0,
+    retry_errors: bool = True,
+    progress: bool = True,
+) -> list[Trajectory]:
+    """Work through `questions`; trajectories in their order, the samples of one question side by side.
+
+    out: JSON lines file, appended to as sessions finish and resumed from. samples: trajectories per question; with
+    more than one, uids are `{uid}#{sample}`. seed: of the sampling. retry_errors: do again what `out` holds as errors.
+    Raises ValueError when two questions share a uid.
+    """
+    jobs = [job for question in questions for job in _jobs(question, samples)]
+    if len({job.uid for job in jobs}) < len(jobs):
+        raise ValueError("two questions share a uid; uids must be unique within one rollout")
+    log = TrajectoryLog(out) if out is not None else None
+    done = dict(log.done) if log is not None else {}
+    if retry_errors:
+        done = {uid: kept for uid, kept in done.items() if kept.status != "error"}
+    open_jobs = [job for job in jobs if job.uid not in done]
+    drive = _batched if policy.batched else _threaded
+    with tqdm(total=len(jobs), initial=len(jobs) - len(open_jobs), disable=not progress, desc="rollout") as bar:
+        for trajectory in drive(policy, environment, open_jobs, max(1, concurrency), seed):
+            if log is not None:
+                log.append(trajectory)
+            done[trajectory.uid] = trajectory
+            bar.update()
+    return [done[job.uid] for job in jobs]
+
+
+def _jobs(question: Question, samples: int) -> list[_Job]:
+    if samples == 1:
+        return [_Job(question.uid, question)]
+    return [_Job(f"{question.uid}#{sample}", question) for sample in range(samples)]
+
+
+def _batched(
+    policy: Policy, environment: Environment, jobs: Sequence[_Job], concurrency: int, seed: int
+) -> Iterator[Trajectory]:
+    """One call of the policy for all sessions in flight, refilled after every turn."""
+    waiting, active = deque(jobs), list[Session]()
+    while waiting or active:
+        while waiting and len(active) < concurrency:
+            job = waiting.popleft()
+            active.append(environment.start(job.question, job.uid))
+        seeds = [turn_seed(seed, session.uid, len(session.turns)) for session in active]
+        generations = generate_safely(policy, [session.conversation for session in active], seeds)
+        environment.advance(active, generations)
+        for session in active:
+            if session.done:
+                yield environment.finish(session, policy.name)
+        active = [session for session in active if not session.done]
+
+
+def _threaded(
+    policy: Policy, environment: Environment, jobs: Sequence[_Job], concurrency: int, seed: int
+) -> Iterator[Trajectory]:
+    """A thread per session in flight; yields in the order of finishing."""
+    waiting = deque(jobs)
+    running: set[Future[Trajectory]] = set()
+    with ThreadPoolExecutor(max_workers=concurrency) as pool:
+        try:
+            while waiting or running:
+                while waiting and len(running) < concurrency:
+                    running.add(pool.submit(_alone, policy, environment, waiting.popleft(), seed))
+                finished, running = wait(running, return_when=FIRST_COMPLETED)
+                for future in finished:
+                    yield future.result()
+        finally:
+            for future in running:
+                future.cancel()
+
+
+def _alone(policy: Policy, environment: Environment, job: _Job, seed: int) -> Trajectory:
+    session = environment.start(job.question, job.uid)
+    while not session.done:
+        seeds = [turn_seed(seed, session.uid, len(session.turns))]
+        environment.advance([session], generate_safely(policy, [session.conversation], seeds))
+    return environment.finish(session, policy.name)

@@ -1,0 +1,196 @@
+"""Trajectories: what happened, turn by turn, as one JSON line each.
+
+A trajectory holds every turn's text, the action read from it, the hits it looked at, what the environment answered,
+and the exact token ids and log-probabilities. It stores no pixels: an observation's image is reproduced from the page
+image, the crop box (page pixels) and the size shown, through `agent.geometry.render`. That makes one record enough to
+resume a run, draw the inspector, train on it, and replay it.
+
+Files are JSON lines. A writer appends one whole line per finished trajectory; a process killed in the middle of a line
+leaves a tail without a newline, which readers skip and the next writer removes, so that trajectory is made again.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from vrag_nb.agent import geometry
+from vrag_nb.agent.actions import Action
+from vrag_nb.agent.policy import Conversation, Image, Message, Text
+from vrag_nb.records import Hit, Question
+
+if TYPE_CHECKING:
+    from vrag_nb.agent.pages import PageStore
+
+
+class Observation(BaseModel):
+    """What the environment answered. A notice is text only; a page or a crop is an image, sometimes with text."""
+
+    kind: Literal["page", "crop", "notice"]
+    text: str = ""
+    page_id: str | None = None
+    image: str | None = None  # page image path relative to the corpus folder
+    crop_box: tuple[int, int, int, int] | None = None  # page pixels; None = the whole page
+    shown_size: tuple[int, int] | None = None  # (width, height) the model saw, after the pixel budget
+    image_tokens: int = 0
+
+
+class Turn(BaseModel):
+    """One turn of the model and what came back.
+
+    hits: the whole ranked list the search looked at. observation: None after an answer and after the forced turn.
+    also_shown: further pages of a search that shows more than one; empty by default. logprobs: one per token id.
+    seconds: generation and observation together. forced: the extra last turn that asks for an answer.
+    """
+
+    index: int
+    text: str
+    thought: str
+    action: Action
+    hits: list[Hit] = Field(default_factory=list)
+    observation: Observation | None = None
+    also_shown: list[Observation] = Field(default_factory=list)
+    token_ids: list[int] = Field(default_factory=list)
+    logprobs: list[float] = Field(default_factory=list)
+    prompt_tokens: int = 0
+    seconds: float = 0.0
+    forced: bool = False
+
+    @property
+    def observations(self) -> list[Observation]:
+        """Everything the environment answered, in the order shown."""
+        return ([self.observation] if self.observation else []) + self.also_shown
+
+
+class Trajectory(BaseModel):
+    """One question, worked through. `prompt` is the filled template; `settings` what the environment ran with."""
+
+    model_config = ConfigDict(extra="forbid")
+    uid: str
+    question: str
+    prompt: str
+    reference: Question | None = None
+    turns: list[Turn] = Field(default_factory=list)
+    answer: str | None = None
+    status: Literal["answered", "no_answer", "error"]
+    error: str | None = None
+    policy: str = ""
+    settings: dict[str, Any] = Field(default_factory=dict)
+    rewards: dict[str, float] = Field(default_factory=dict)
+    seconds: float = 0.0
+
+    @property
+    def observations(self) -> list[Observation]:
+        return [observation for turn in self.turns for observation in turn.observations]
+
+    @property
+    def retrieved_page_ids(self) -> list[str]:
+        """The pages that searches showed, in the order shown (crops show nothing new)."""
+        return [seen.page_id for seen in self.observations if seen.kind == "page" and seen.page_id is not None]
+
+    @property
+    def generated_tokens(self) -> int:
+        return sum(len(turn.token_ids) for turn in self.turns)
+
+    def messages(self, pages: PageStore | None = None) -> Conversation:
+        """The conversation as the model had it, ending with its last turn (or the observation after it).
+
+        With a page store the images are rendered from the page files; without, only their sizes are known, which is
+        all that token ids and masks need.
+        """
+        messages = opening(self.prompt, self.settings.get("system"))
+        for turn in self.turns:
+            messages.append(assistant_message(turn))
+            if turn.observations:
+                messages.append(observation_message(turn.observations, pages))
+        return messages
+
+
+def opening(prompt: str, system: str | None = None) -> Conversation:
+    """The messages before the first turn."""
+    first = [Message("system", (Text(system),))] if system else []
+    return [*first, Message("user", (Text(prompt),))]
+
+
+def assistant_message(turn: Turn) -> Message:
+    return Message("assistant", (Text(turn.text),), tuple(turn.token_ids))
+
+
+def observation_message(observations: Sequence[Observation], pages: PageStore | None = None) -> Message:
+    """The user turn that carries observations: their images, each followed by its text."""
+    parts: list[Text | Image] = []
+    for observation in observations:
+        if observation.page_id is not None and observation.shown_size is not None:
+            pixels = None
+            if pages is not None:
+                page_image = pages.image(observation.page_id)
+                pixels = geometry.render(page_image, observation.crop_box, observation.shown_size)
+            parts.append(Image(observation.shown_size, pixels, observation.page_id, observation.crop_box))
+        if observation.text:
+            parts.append(Text(observation.text))
+    return Message("user", tuple(parts))
+
+
+def read_trajectories(path: Path) -> list[Trajectory]:
+    """Read a file of trajectories, in file order; of several with one uid the last counts.
+
+    A last line cut short by a killed process is skipped. Raises FileNotFoundError, and ValueError that names the file
+    and line for any other line that does not fit.
+    """
+    content = Path(path).read_bytes()
+    found: dict[str, Trajectory] = {}
+    lines = content.split(b"\n")[:-1]  # what follows the last newline is half written, or nothing
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            trajectory = Trajectory.model_validate_json(line)
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = ".".join(str(part) for part in first["loc"]) or "record"
+            raise ValueError(f"{path}: line {number}, field {field}: {first['msg']}") from None
+        found.pop(trajectory.uid, None)
+        found[trajectory.uid] = trajectory
+    return list(found.values())
+
+
+def write_trajectories(path: Path, trajectories: Iterable[Trajectory]) -> None:
+    """Write a whole file of trajectories, replacing atomically."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.partial")
+    with temporary.open("w", encoding="utf-8") as file:
+        file.writelines(trajectory.model_dump_json() + "\n" for trajectory in trajectories)
+    temporary.replace(path)
+
+
+class TrajectoryLog:
+    """Appends finished trajectories to a file, one whole line each; safe to share between threads.
+
+    `done` holds what an earlier run left. A half-written tail is removed before the first append.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = Path(path)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._lock = threading.Lock()
+        self.done: dict[str, Trajectory] = {}
+        if self.path.is_file():
+            self._remove_half_line()
+            self.done = {trajectory.uid: trajectory for trajectory in read_trajectories(self.path)}
+
+    def append(self, trajectory: Trajectory) -> None:
+        line = trajectory.model_dump_json().encode("utf-8") + b"\n"
+        with self._lock, self.path.open("ab") as file:
+            file.write(line)
+
+    def _remove_half_line(self) -> None:
+        content = self.path.read_bytes()
+        whole = content.rfind(b"\n") + 1
+        if whole < len(content):
+            os.truncate(self.path, whole)

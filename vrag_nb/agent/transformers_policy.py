@@ -1,0 +1,316 @@
+"""A policy on a transformers checkpoint: batched, on a CPU or a GPU, token-exact.
+
+Works for checkpoints with the Qwen-VL chat format (Qwen2.5-VL and its nano sibling; Qwen3-VL with
+`frame="normalised-1000"`). What it takes care of:
+
+- prompts are concatenated from ids (`agent.encoding`), images go in at the size they are shown, rows are padded left;
+- a turn ends at the first closing action tag, checked on the decoded tail only when a token that holds `>` came;
+- vision tokens, and rows of the embedding that belong to no token, are never sampled: a model that writes an image
+  placeholder would break the prompt of its next turn;
+- log-probabilities are those of the model itself (temperature 1, nothing suppressed), which is what training compares;
+- sampling adds seeded Gumbel noise per row and takes the maximum, which draws from the same distribution as the usual
+  way and makes a sample independent of what else is in the batch.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from transformers import (
+    AutoModelForImageTextToText,
+    AutoProcessor,
+    GenerationConfig,
+    LogitsProcessor,
+    LogitsProcessorList,
+    PreTrainedModel,
+    StoppingCriteria,
+    StoppingCriteriaList,
+    TemperatureLogitsWarper,
+    TopPLogitsWarper,
+)
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+
+from vrag_nb.agent import actions
+from vrag_nb.agent.encoding import VISION_TOKENS, ChatEncoder, Encoded
+from vrag_nb.agent.policy import (
+    Conversation,
+    Frame,
+    Generation,
+    Policy,
+    Text,
+    boxes_to_model,
+    boxes_to_shown,
+)
+from vrag_nb.agent.vision_cache import DEFAULT_CACHE_BYTES, VisionCache, cacheable
+
+_TAIL = 24  # tokens: more than the longest closing tag takes, byte by byte
+_MAY_CLOSE = re.compile("[>\uff1e\u3009\ufffd]")
+
+
+class TransformersPolicy(Policy):
+    """Runs a checkpoint folder, or a model already in memory (with its processor), as a policy.
+
+    device: "cpu", "cuda", ...; by default the GPU when there is one. dtype: by default bfloat16 on a GPU, else float32.
+    temperature 0 decodes greedily. batch_size: conversations per call of the model. threads: CPU threads; set it on a
+    busy machine. max_prompt_tokens: longer prompts fail with an error of their own. seed: used when `generate` gets
+    none. vision_cache_bytes: memory for image features that later turns use again; by default 256 MiB for a folder and
+    none for a model in memory, whose weights may change. Raises ValueError for a model without its processor, and what
+    `from_pretrained` raises for a bad folder.
+    """
+
+    batched = True
+
+    def __init__(
+        self,
+        model: str | Path | PreTrainedModel,
+        processor: Any = None,
+        *,
+        device: str | None = None,
+        dtype: str | torch.dtype | None = None,
+        max_new_tokens: int = 512,
+        temperature: float = 0.0,
+        top_p: float = 1.0,
+        batch_size: int = 8,
+        threads: int | None = None,
+        max_prompt_tokens: int | None = None,
+        frame: Frame = "absolute",
+        seed: int = 0,
+        vision_cache_bytes: int | None = None,
+    ) -> None:
+        if threads is not None:
+            torch.set_num_threads(threads)
+        in_memory = isinstance(model, PreTrainedModel)
+        if isinstance(model, PreTrainedModel):
+            if processor is None:
+                raise ValueError("a model in memory needs its processor: TransformersPolicy(model, processor)")
+            self.model: Any = model
+            self.name = Path(getattr(model, "name_or_path", "")).name or type(model).__name__
+        else:
+            self.model = _load(model, device, dtype)
+            self.name = Path(model).name
+            processor = processor or AutoProcessor.from_pretrained(model)
+        self.encoder = ChatEncoder(processor)
+        self.tokenizer = processor.tokenizer
+        self.max_new_tokens, self.temperature, self.top_p = max_new_tokens, temperature, top_p
+        self.batch_size, self.max_prompt_tokens, self.frame = batch_size, max_prompt_tokens, frame
+        self.seed, self._calls = seed, 0
+        cache_bytes = vision_cache_bytes if vision_cache_bytes is not None else 0 if in_memory else DEFAULT_CACHE_BYTES
+        use_cache = cache_bytes > 0 and cacheable(self.model)
+        self._vision = VisionCache(self.model, self.encoder, cache_bytes) if use_cache else None
+        self.end_ids = self._end_ids()
+        self.suppressed_ids = self._suppressed_ids()
+        self._lock = threading.Lock()  # the model keeps the offsets of its positions between steps
+        self._closers = _closing_candidates(self.tokenizer)
+
+    def generate(self, conversations: Sequence[Conversation], seeds: Sequence[int] | None = None) -> list[Generation]:
+        """See `Policy.generate`. Conversations are run in batches of similar length."""
+        with self._lock:
+            seeds = list(seeds) if seeds is not None else self._own_seeds(len(conversations))
+            results: dict[int, Generation] = {}
+            ready: list[tuple[int, Encoded]] = []
+            for index, conversation in enumerate(conversations):
+                try:
+                    ready.append((index, self._encode(conversation)))
+                except (ValueError, OSError) as error:
+                    results[index] = Generation.failed(str(error))
+            ready.sort(key=lambda item: len(item[1].input_ids))
+            for start in range(0, len(ready), self.batch_size):
+                indices, batch = zip(*ready[start : start + self.batch_size], strict=True)
+                generations = self._run(batch, [seeds[index] for index in indices])
+                results |= dict(zip(indices, generations, strict=True))
+            for index, generation in results.items():
+                generation.text = boxes_to_shown(generation.text, conversations[index], self.frame)
+            return [results[index] for index in range(len(conversations))]
+
+    def close(self) -> None:
+        """Drop the model."""
+        self.model = self._vision = None
+
+    def _encode(self, conversation: Conversation) -> Encoded:
+        if self.frame != "absolute":  # messages with ids are taken by their ids and need no conversion
+            conversation = [
+                message if message.token_ids else replace(message, parts=_in_frame(conversation, index, self.frame))
+                for index, message in enumerate(conversation)
+            ]
+        encoded = self.encoder.encode(conversation)
+        if self.max_prompt_tokens is not None and len(encoded.input_ids) > self.max_prompt_tokens:
+            raise ValueError(f"the prompt has {len(encoded.input_ids)} tokens, the limit is {self.max_prompt_tokens}")
+        encoded.pixels()
+        return encoded
+
+    @torch.inference_mode()
+    def _run(self, batch: Sequence[Encoded], seeds: Sequence[int]) -> list[Generation]:
+        inputs = self._inputs(batch)
+        prompt_length = inputs["input_ids"].shape[1]
+        recorder = _LogProbs()
+        training = self.model.training
+        self.model.eval()
+        sequences = self.model.generate(
+            **inputs,
+            generation_config=self._generation_config(),
+            logits_processor=self._processors(recorder, seeds),
+            stopping_criteria=StoppingCriteriaList([_ClosingTag(self, prompt_length)]),
+        )
+        self.model.train(training)
+        new_ids = sequences[:, prompt_length:].tolist()  # (batch, steps)
+        logprobs = recorder.finish(sequences[:, -1]).tolist()  # (batch, steps)
+        rows = zip(batch, new_ids, logprobs, strict=True)
+        return [self._generation(ids, row, len(encoded.input_ids)) for encoded, ids, row in rows]
+
+    def _inputs(self, batch: Sequence[Encoded]) -> dict[str, Any]:
+        tensors = self.encoder.collate(batch, pixels=self._vision is None)
+        tensors.pop("model_mask")
+        inputs: dict[str, Any] = {name: tensor.to(self.model.device) for name, tensor in tensors.items()}
+        images = [image for encoded in batch for image in encoded.images]
+        if self._vision is not None and images:
+            features = BaseModelOutputWithPooling(pooler_output=self._vision.features(images))  # type: ignore[arg-type]
+            inputs["mm_encoder_outputs"] = {"image": features}
+        return inputs
+
+    def _generation(self, ids: list[int], logprobs: list[float], prompt_tokens: int) -> Generation:
+        count, reason = self._length(ids)
+        kept = ids[:count]
+        text = self.decode(kept[:-1] if reason == "stop" else kept)
+        end = actions.end_of_action(text)
+        return Generation(text[:end], kept, logprobs[:count], reason, prompt_tokens)
+
+    def _length(self, ids: list[int]) -> tuple[int, Literal["action", "stop", "length"]]:
+        for position, token_id in enumerate(ids):
+            if token_id in self.end_ids:
+                return position + 1, "stop"
+            if self.closes_action(ids[: position + 1]):
+                return position + 1, "action"
+        return len(ids), "length"
+
+    def closes_action(self, ids: Sequence[int]) -> bool:
+        """Whether the last of the generated `ids` completed a closing action tag."""
+        if not ids or ids[-1] not in self._closers:
+            return False
+        return actions.end_of_action(self.decode(ids[-_TAIL:])) is not None
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids, exactly: special tokens kept, spaces not tidied."""
+        return str(self.tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+    def _processors(self, recorder: _LogProbs, seeds: Sequence[int]) -> LogitsProcessorList:
+        processors: list[LogitsProcessor] = [recorder, _Suppress(self.suppressed_ids)]
+        if self.temperature > 0:
+            processors.append(TemperatureLogitsWarper(float(self.temperature)))
+            if self.top_p < 1:
+                processors.append(TopPLogitsWarper(self.top_p))
+            processors.append(_SeededGumbel(seeds, self.model.device))
+        return LogitsProcessorList(processors)
+
+    def _generation_config(self) -> GenerationConfig:
+        # Every field a checkpoint's own generation_config may set is stated: unset ones would be filled in from it.
+        return GenerationConfig(
+            do_sample=False,
+            max_new_tokens=self.max_new_tokens,
+            eos_token_id=sorted(self.end_ids),
+            pad_token_id=self.encoder.pad_id,
+            repetition_penalty=1.0,
+            temperature=1.0,
+            top_p=1.0,
+            top_k=50,
+            num_beams=1,
+            use_cache=True,
+        )
+
+    def _own_seeds(self, count: int) -> list[int]:
+        first, self._calls = self._calls, self._calls + count
+        return [self.seed * 1_000_003 + first + offset for offset in range(count)]
+
+    def _end_ids(self) -> set[int]:
+        config = getattr(self.model, "generation_config", None)
+        declared = getattr(config, "eos_token_id", None)
+        ids = declared if isinstance(declared, list) else [declared]
+        return {int(token_id) for token_id in ids if token_id is not None} | {self.encoder.im_end}
+
+    def _suppressed_ids(self) -> list[int]:
+        vision = self.tokenizer.convert_tokens_to_ids(list(VISION_TOKENS))
+        known = {i for i in [*self.tokenizer.all_special_ids, *vision, self.encoder.im_start] if i is not None}
+        rows = self.model.get_output_embeddings().weight.shape[0]
+        return sorted((known | set(range(len(self.tokenizer), rows))) - self.end_ids)
+
+
+def _load(folder: str | Path, device: str | None, dtype: str | torch.dtype | None) -> PreTrainedModel:
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    dtype = dtype or ("bfloat16" if device.startswith("cuda") else "float32")
+    model: Any = AutoModelForImageTextToText.from_pretrained(folder, dtype=dtype)
+    return model.to(device).eval()
+
+
+def _in_frame(conversation: Conversation, index: int, frame: Frame) -> tuple:
+    if conversation[index].role != "assistant":
+        return conversation[index].parts
+    return (Text(boxes_to_model(conversation, index, frame)),)
+
+
+def _closing_candidates(tokenizer: Any) -> set[int]:
+    """Ids whose text could complete a closing tag: those holding a `>` or a piece of a multi-byte character."""
+    texts = tokenizer.batch_decode([[token_id] for token_id in range(len(tokenizer))])
+    return {token_id for token_id, text in enumerate(texts) if _MAY_CLOSE.search(text)}
+
+
+class _ClosingTag(StoppingCriteria):
+    """Ends a row at its first closing action tag. Only newly generated tokens are read, never the prompt."""
+
+    def __init__(self, policy: TransformersPolicy, prompt_length: int) -> None:
+        self.policy, self.prompt_length = policy, prompt_length
+
+    def __call__(self, input_ids: torch.LongTensor, scores: Any, **kwargs: Any) -> torch.BoolTensor:
+        tail = input_ids[:, max(self.prompt_length, input_ids.shape[1] - _TAIL) :].tolist()
+        closed = [self.policy.closes_action(ids) for ids in tail]
+        return torch.tensor(closed, device=input_ids.device, dtype=torch.bool)  # type: ignore[return-value]
+
+
+class _LogProbs(LogitsProcessor):
+    """Records each chosen token's log-probability one step later, so that only one step's logits are ever held."""
+
+    def __init__(self) -> None:
+        self._previous: torch.Tensor | None = None
+        self._chosen: list[torch.Tensor] = []
+
+    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
+        self._gather(input_ids[:, -1])
+        self._previous = torch.log_softmax(scores.float(), dim=-1)  # (batch, vocabulary)
+        return scores
+
+    def finish(self, last_ids: torch.Tensor) -> torch.Tensor:
+        """Log-probabilities of all generated tokens, (batch, steps); those after a row's end mean nothing."""
+        self._gather(last_ids)
+        return torch.stack(self._chosen, dim=1)
+
+    def _gather(self, ids: torch.Tensor) -> None:
+        if self._previous is not None:
+            self._chosen.append(self._previous.gather(1, ids.unsqueeze(1)).squeeze(1))
+
+
+class _Suppress(LogitsProcessor):
+    """Forbids tokens."""
+
+    def __init__(self, ids: list[int]) -> None:
+        self._ids = torch.tensor(ids, dtype=torch.long)
+
+    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
+        self._ids = self._ids.to(scores.device)
+        return scores.index_fill(1, self._ids, float("-inf"))  # type: ignore[return-value]
+
+
+class _SeededGumbel(LogitsProcessor):
+    """Adds Gumbel noise from one generator per row: the maximum is then a sample from the row's distribution."""
+
+    def __init__(self, seeds: Sequence[int], device: torch.device) -> None:
+        self._generators = [torch.Generator(device).manual_seed(seed % 2**63) for seed in seeds]
+
+    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
+        noise = torch.empty_like(scores)
+        for row, generator in zip(noise, self._generators, strict=True):
+            row.exponential_(generator=generator)
+        return scores - noise.log()  # type: ignore[return-value]

@@ -1,0 +1,132 @@
+"""A policy on vLLM in this process: for GPUs, with the same token-exact prompts as `transformers_policy`.
+
+vLLM takes the prompt as ids with one `<|image_pad|>` per image and expands them itself. Images arrive at the size they
+are shown, inside the checkpoint's own pixel limits, so vLLM's processor leaves their size alone; the expansion is
+checked against it, because a box in the wrong frame is an error nobody would see.
+
+vLLM is an optional dependency (`pip install vrag-nb[gpu]`) and imported when the policy is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from transformers import AutoProcessor
+
+from vrag_nb.agent import actions
+from vrag_nb.agent.encoding import VISION_TOKENS, ChatEncoder, Encoded
+from vrag_nb.agent.openai_policy import STOP
+from vrag_nb.agent.policy import Conversation, Frame, Generation, Policy, boxes_to_shown
+
+
+class VLLMPolicy(Policy):
+    """Runs a checkpoint folder in `vllm.LLM`.
+
+    max_images: images one conversation may hold. engine_options: passed to `vllm.LLM` (tensor_parallel_size,
+    gpu_memory_utilization, max_model_len, ...). Log-probabilities are the model's at temperature 1, before any
+    truncation (`logprobs_mode="raw_logprobs"`). Raises ImportError that says what to install when vLLM is missing.
+    """
+
+    batched = True
+
+    def __init__(
+        self,
+        model: str | Path,
+        *,
+        max_new_tokens: int = 1024,
+        temperature: float = 0.0,
+        top_p: float = 1.0,
+        max_images: int = 16,
+        frame: Frame = "absolute",
+        seed: int = 0,
+        **engine_options: Any,
+    ) -> None:
+        vllm = _import_vllm()
+        self.name = Path(model).name
+        self.encoder = ChatEncoder(AutoProcessor.from_pretrained(model))
+        self.max_new_tokens, self.temperature, self.top_p, self.frame = max_new_tokens, temperature, top_p, frame
+        self._sampling_params = vllm.SamplingParams
+        options = {"limit_mm_per_prompt": {"image": max_images, "video": 0}, "logprobs_mode": "raw_logprobs"}
+        self._llm = vllm.LLM(model=str(model), seed=seed, **{**options, **engine_options})
+
+    def generate(self, conversations: Sequence[Conversation], seeds: Sequence[int] | None = None) -> list[Generation]:
+        """See `Policy.generate`. vLLM batches by itself."""
+        wanted: Sequence[int | None] = list(seeds) if seeds is not None else [None] * len(conversations)
+        results: dict[int, Generation] = {}
+        prompts, params, encoded = [], [], {}
+        for index, conversation in enumerate(conversations):
+            try:
+                encoded[index] = self.encoder.encode(conversation, collapse_images=True)
+                prompts.append(_prompt(encoded[index]))
+                params.append(self._params(wanted[index]))
+            except (ValueError, OSError) as error:
+                encoded.pop(index, None)
+                results[index] = Generation.failed(str(error))
+        outputs = self._llm.generate(prompts, params, use_tqdm=False) if prompts else []
+        for index, output in zip(encoded, outputs, strict=True):
+            results[index] = self._read(output, encoded[index], conversations[index])
+        return [results[index] for index in range(len(conversations))]
+
+    def close(self) -> None:
+        """Drop the engine, which frees its memory."""
+        self._llm = None
+
+    def _params(self, seed: int | None) -> Any:
+        tokenizer = self.encoder.tokenizer
+        never = [token for token in VISION_TOKENS if tokenizer.convert_tokens_to_ids(token) is not None]
+        banned = {int(tokenizer.convert_tokens_to_ids(token)): -100.0 for token in never}
+        return self._sampling_params(
+            max_tokens=self.max_new_tokens,
+            temperature=self.temperature,
+            top_p=self.top_p,
+            repetition_penalty=1.0,
+            seed=None if seed is None or self.temperature == 0 else seed % 2**31,
+            stop=STOP,
+            include_stop_str_in_output=True,
+            stop_token_ids=[self.encoder.im_end],
+            skip_special_tokens=False,
+            logprobs=0,
+            logit_bias=banned,
+        )
+
+    def _read(self, output: Any, encoded: Encoded, conversation: Conversation) -> Generation:
+        expected = sum(self.encoder.image_tokens(image) for image in encoded.images)
+        found = sum(token == self.encoder.image_pad for token in output.prompt_token_ids)
+        if found != expected:
+            return Generation.failed(
+                f"vLLM made {found} image tokens where {expected} are shown: the environment's pixel budget lies "
+                "outside the checkpoint's own min_pixels and max_pixels"
+            )
+        completion = output.outputs[0]
+        ids = [int(token) for token in completion.token_ids]
+        logprobs = [float(step[token].logprob) for step, token in zip(completion.logprobs or [], ids, strict=False)]
+        text = completion.text.removesuffix("<|im_end|>")
+        end = actions.end_of_action(text)
+        reason: Literal["action", "stop", "length"] = "length" if completion.finish_reason == "length" else "stop"
+        return Generation(
+            text=boxes_to_shown(text[:end], conversation, self.frame),
+            token_ids=ids,
+            logprobs=logprobs,
+            finish_reason="action" if end is not None else reason,
+            prompt_tokens=len(output.prompt_token_ids),
+        )
+
+
+def _prompt(encoded: Encoded) -> dict[str, Any]:
+    prompt: dict[str, Any] = {"prompt_token_ids": encoded.input_ids}
+    if encoded.images:
+        prompt["multi_modal_data"] = {"image": encoded.pixels()}
+    return prompt
+
+
+def _import_vllm() -> Any:
+    try:
+        import vllm
+    except ImportError as error:
+        raise ImportError(
+            "VLLMPolicy needs vLLM, which is not installed: pip install 'vrag-nb[gpu]' on a machine with a GPU, "
+            "or use TransformersPolicy"
+        ) from error
+    return vllm

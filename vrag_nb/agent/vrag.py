@@ -1,0 +1,106 @@
+"""The agent in one object: ask a question, get a trajectory, or watch it happen.
+
+agent = VRAG(policy, engine, "data/corpora/nano", prompt="nano", max_turns=6)
+agent.run("What was revenue in 2019?").answer
+for event in agent.stream("What was revenue in 2019?"):
+    print(event)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from PIL import Image as PILImage
+
+from vrag_nb.agent.environment import Engine, Environment
+from vrag_nb.agent.observers import Session, Settings
+from vrag_nb.agent.pages import PageStore
+from vrag_nb.agent.policy import Policy, generate_safely, turn_seed
+from vrag_nb.agent.trajectory import Observation, Trajectory, Turn
+from vrag_nb.records import Hit, Question
+
+
+@dataclass(frozen=True)
+class Event:
+    """One thing that happened.
+
+    kind: think, search, bbox, answer, invalid - what the model did (`text`, `turn`); page, crop, notice - what it was
+    shown (`observation`, `image` as it saw it, `hits` behind a page); error; end, with the whole `trajectory`.
+    """
+
+    kind: Literal["think", "search", "bbox", "answer", "invalid", "page", "crop", "notice", "error", "end"]
+    turn: int
+    text: str = ""
+    box: tuple[float, float, float, float] | None = None  # shown pixels of the last image
+    hits: list[Hit] = field(default_factory=list, repr=False)
+    observation: Observation | None = None
+    image: PILImage.Image | None = field(default=None, repr=False, compare=False)
+    trajectory: Trajectory | None = field(default=None, repr=False)
+
+
+class VRAG:
+    """A policy, a search engine and a corpus, ready to be asked.
+
+    corpus: a prepared folder. prompt: a template's name or path. Options are those of `observers.Settings`
+    (max_turns, top_k, padding, min_pixels, max_pixels, ...). Raises what `Environment` raises.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        engine: Engine | None,
+        corpus: Path | str | PageStore,
+        prompt: str | Path = "vrag",
+        *,
+        seed: int = 0,
+        **settings: Any,
+    ) -> None:
+        pages = corpus if isinstance(corpus, PageStore) else PageStore(Path(corpus))
+        self.policy, self.seed = policy, seed
+        self.environment = Environment(engine, pages, Settings(**settings), prompt)
+
+    def run(self, question: str | Question) -> Trajectory:
+        """Work a question through. Failures are in the trajectory's status and error, not raised."""
+        *_, last = self.stream(question)
+        assert last.trajectory is not None
+        return last.trajectory
+
+    def stream(self, question: str | Question) -> Iterator[Event]:
+        """The events of one question as they happen; the last one is `end`."""
+        session = self.environment.start(question)
+        while not session.done:
+            yield from self._turn(session)
+        trajectory = self.environment.finish(session, self.policy.name)
+        if trajectory.error is not None:
+            yield Event("error", len(session.turns), trajectory.error)
+        yield Event("end", len(session.turns), trajectory.answer or "", trajectory=trajectory)
+
+    def _turn(self, session: Session) -> Iterator[Event]:
+        environment = self.environment
+        seeds = [turn_seed(self.seed, session.uid, len(session.turns))]
+        [generation] = generate_safely(self.policy, [session.conversation], seeds)
+        if environment.accept(session, generation) is None:
+            return
+        turn = session.turns[-1]
+        if turn.thought:
+            yield Event("think", turn.index, turn.thought)
+        yield _acted(turn)
+        environment.observe(session, environment.search(session) if environment.wants_search(session) else [])
+        if turn.observation is not None:
+            yield from _shown(turn, session)
+
+
+def _acted(turn: Turn) -> Event:
+    action = turn.action
+    text = action.query or action.answer or action.problem or ""
+    return Event(action.kind, turn.index, text, action.box)
+
+
+def _shown(turn: Turn, session: Session) -> Iterator[Event]:
+    images = {(image.page_id, image.crop_box): image.pixels for image in session.conversation[-1].images}
+    for seen in turn.observations:
+        image = images.get((seen.page_id, seen.crop_box))
+        yield Event(seen.kind, turn.index, seen.text, hits=turn.hits, observation=seen, image=image)

@@ -1,0 +1,65 @@
+"""Figures of notebook 00: what the nano models are trained on, drawn as they see it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
+from PIL import Image as PILImage
+
+from vrag_nb.agent.environment import Session
+from vrag_nb.agent.policy import Image
+from vrag_nb.nano.glyphs import CHARACTERS, EMPTY, IGNORE, Glyph, slot_targets
+from vrag_nb.nano.samples import Sample
+
+FACTOR = 28
+
+
+def glyph_figure(image: PILImage.Image, glyphs: Sequence[Glyph]) -> Figure:
+    """A drawing with its 28 x 28 squares, each labelled with the characters the glyph head should say."""
+    columns, rows = image.width // FACTOR, image.height // FACTOR
+    figure, axis = plt.subplots(figsize=(13, 13 * rows / columns))
+    axis.imshow(image, extent=(0, image.width, image.height, 0))
+    for index, slots in enumerate(slot_targets(glyphs, columns, rows).tolist()):
+        x, y = index % columns * FACTOR, index // columns * FACTOR
+        axis.add_patch(plt.Rectangle((x, y), FACTOR, FACTOR, fill=False, edgecolor="#0072b2", linewidth=0.6))
+        word = "".join(CHARACTERS[slot - 2] if slot >= 2 else "?" for slot in slots if slot not in (EMPTY, IGNORE))
+        label = "too small" if IGNORE in slots else word
+        axis.text(x + 1, y + FACTOR - 1, label, fontsize=8, color="#d55e00", family="monospace")
+    axis.set_axis_off()
+    axis.set_title("Each square of 28 x 28 px and, in orange, the characters it is asked for")
+    return figure
+
+
+def sample_figure(samples: Sequence[Sample]) -> Figure:
+    """Training samples side by side: the question above the image, the answer to be learned below it."""
+    figure, axes = plt.subplots(1, len(samples), figsize=(4 * len(samples), 3.2), squeeze=False)
+    for axis, sample in zip(axes[0], samples, strict=True):
+        question = next(part for part in sample.turns[0][1] if isinstance(part, str))
+        axis.imshow(sample.images[0])
+        axis.set_title(question, fontsize=10, wrap=True)
+        axis.set_xlabel(str(sample.turns[-1][1][0]), fontsize=10, color="#d55e00")
+        axis.set_xticks([])
+        axis.set_yticks([])
+    figure.tight_layout()
+    return figure
+
+
+def session_figure(session: Session) -> Figure:
+    """The images of a session at the size the model sees them, each under the words that led to it."""
+    steps: list[tuple[str, PILImage.Image | None]] = []
+    for asked, answered in zip(session.conversation[1::2], [*session.conversation[2::2], None], strict=False):
+        image = next((part for part in (answered.parts if answered else ()) if isinstance(part, Image)), None)
+        steps.append((asked.text, image.pixels if image else None))
+    figure, axes = plt.subplots(1, len(steps), figsize=(4.6 * len(steps), 4), squeeze=False)
+    for axis, (text, pixels) in zip(axes[0], steps, strict=True):
+        axis.set_title("\n".join(text[i : i + 48] for i in range(0, len(text), 48)), fontsize=9, loc="left")
+        if pixels is not None:
+            axis.imshow(pixels)
+            axis.set_xlabel(f"{pixels.width} x {pixels.height} px, {pixels.width * pixels.height // FACTOR**2} tokens")
+        axis.set_xticks([])
+        axis.set_yticks([])
+    figure.suptitle(session.question.query)
+    figure.tight_layout()
+    return figure

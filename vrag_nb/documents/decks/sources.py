@@ -1,0 +1,162 @@
+"""Makes `data/tables`: small CSV files cut from the sample data of Python packages, with their licences.
+
+    python -m vrag_nb.documents.decks.sources
+
+needs the `tables` extra (vega-datasets, bokeh-sampledata, plotly, statsmodels) and writes
+
+    data/tables/{table}.csv     first column the row's name, then numbers
+    data/tables/sources.json    every series: its split, tables, columns with unit and format, licence
+    data/tables/SOURCES.md      the same for people
+
+The files are committed, so that nobody else needs those packages. Whole data sets go to one split each.
+
+The extractions stand in `sources_society`, `sources_economy` and `sources_nature`, one function per data set, each returning
+`SeriesSource`s.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field
+from importlib import resources
+from pathlib import Path
+
+import pandas as pd
+
+from vrag_nb.documents.decks.tables import TABLES, Column
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A data set as a package carries it. All its series belong to `split`."""
+
+    key: str
+    title: str
+    split: str
+    licence: str
+    credit: str
+    origin: str  # package and file
+
+
+@dataclass(frozen=True)
+class TableSource:
+    """One table to be written; see `tables.Table` for the words."""
+
+    frame: pd.DataFrame  # index: row names; columns: numbers, in the order of `columns`
+    columns: tuple[Column, ...]
+    scope: str
+    row_header: str
+    rows_plural: str
+    measure: str = ""
+    rows_are: str = "entity"
+    columns_are: str = "measure"
+
+
+@dataclass(frozen=True)
+class SeriesSource:
+    """One series to be written."""
+
+    name: str
+    dataset: Dataset
+    tables: tuple[TableSource, ...] = field(default=())
+
+
+def package_file(package: str, path: str) -> Path:
+    """A data file inside an installed package. Raises ModuleNotFoundError naming the extra to install."""
+    try:
+        return Path(str(resources.files(package))) / path
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(f"{package} is not installed: pip install 'vrag-nb[tables]'") from error
+
+
+def numbers(names: Iterable[object], **form: object) -> tuple[Column, ...]:
+    """Columns that are all printed alike."""
+    return tuple(Column(str(name), **form) for name in names)  # type: ignore[arg-type]
+
+
+def slug(text: str) -> str:
+    """`text` as a file name."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
+def all_sources() -> list[SeriesSource]:
+    """Every series of every data set."""
+    from vrag_nb.documents.decks import sources_economy, sources_nature, sources_society
+
+    makers: list[Callable[[], list[SeriesSource]]] = [
+        *sources_society.MAKERS, *sources_economy.MAKERS, *sources_nature.MAKERS,
+    ]  # fmt: skip
+    return [series for make in makers for series in make()]
+
+
+def write_tables(folder: Path = TABLES) -> int:
+    """Write every table, `sources.json` and `SOURCES.md`; returns the number of tables."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("*.csv"):
+        old.unlink()
+    entries, count, seen = [], 0, set()
+    for series in all_sources():
+        if series.name in seen:
+            raise ValueError(f"two series are called {series.name!r}; names must be unique")
+        seen.add(series.name)
+        items = []
+        for number, table in enumerate(series.tables):
+            name = f"{slug(series.name)}-{number + 1}.csv"
+            _write_table(folder / name, table)
+            items.append(_item(name, table))
+            count += 1
+        data = series.dataset
+        entries.append({
+            "name": series.name, "split": data.split, "dataset": data.key, "title": data.title, "licence": data.licence,
+            "credit": data.credit, "origin": data.origin, "source_line": f"Source: {data.credit}", "tables": items,
+        })  # fmt: skip
+    text = json.dumps({"series": entries}, ensure_ascii=False, indent=1)
+    (folder / "sources.json").write_text(text + "\n", encoding="utf-8")
+    (folder / "SOURCES.md").write_text(_markdown(entries), encoding="utf-8")
+    return count
+
+
+def _write_table(path: Path, table: TableSource) -> None:
+    frame = table.frame.dropna()
+    if len(frame) < 4:
+        raise ValueError(f"{path.name}: {len(frame)} complete rows; a table needs at least four")
+    if frame.index.duplicated().any():
+        raise ValueError(f"{path.name}: row names repeat: {list(frame.index[frame.index.duplicated()])[:3]}")
+    shown = pd.DataFrame(index=[str(label) for label in frame.index])
+    for position, column in enumerate(table.columns):
+        shown[column.name] = [f"{value:.{column.decimals}f}" for value in frame.iloc[:, position]]
+    shown.to_csv(path, index_label=table.row_header, lineterminator="\n")
+
+
+def _item(name: str, table: TableSource) -> dict:
+    return {
+        "file": name, "measure": table.measure, "scope": table.scope, "row_header": table.row_header,
+        "rows_plural": table.rows_plural, "rows_are": table.rows_are, "columns_are": table.columns_are,
+        "columns": [asdict(column) for column in table.columns],
+    }  # fmt: skip
+
+
+def _markdown(entries: list[dict]) -> str:
+    lines = [
+        "# Where the tables come from", "",
+        "Cut from sample data that Python packages carry; made by `python -m vrag_nb.documents.decks.sources`.",
+        "A data set belongs to one split, whatever is cut from it.", "",
+        "| data set | split | licence | credit | origin | series | tables |", "|---|---|---|---|---|---|---|",
+    ]  # fmt: skip
+    for key in dict.fromkeys(entry["dataset"] for entry in entries):
+        group = [entry for entry in entries if entry["dataset"] == key]
+        first, tables = group[0], sum(len(entry["tables"]) for entry in group)
+        names = ", ".join(entry["name"] for entry in group)
+        lines.append(
+            f"| {first['title']} | {first['split']} | {first['licence']} | {first['credit']} | {first['origin']} | {names} "
+            f"| {tables} |"
+        )
+    total = sum(len(entry["tables"]) for entry in entries)
+    return "\n".join([*lines, "", f"{len(entries)} series, {total} tables."]) + "\n"
+
+
+if __name__ == "__main__":
+    print(f"{write_tables(Path(sys.argv[1]) if len(sys.argv) > 1 else TABLES)} tables written")

@@ -1,0 +1,312 @@
+"""The kinds of files a corpus can be made of, and how each becomes page images.
+
+A source kind is one class with two methods, registered by file suffix:
+
+    @source_kind(".pdf")
+    class PdfSource(Source): ...
+
+`count` looks at the file without rendering it and raises `SourceError` with a reason a person can act on (empty,
+encrypted, too many pages); `render` yields one page at a time. Everything here runs inside worker processes, so the
+module imports nothing heavy and keeps no state.
+
+Video is the next kind: a `VideoSource` that counts and renders key frames, registered for the suffixes that
+`LATER` now names, is all it takes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import threading
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import parent_process
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from PIL import Image, ImageOps
+
+if TYPE_CHECKING:  # imported where a PDF is opened: it takes two seconds, and only workers need it
+    import pymupdf
+
+POINTS_PER_INCH = 72
+FORMATS = {"png": "PNG", "jpg": "JPEG"}  # file suffix -> Pillow's name
+LATER = dict.fromkeys((".mp4", ".mov", ".avi", ".mkv", ".webm", ".m4v"), "video comes with a later version")
+
+
+class SourceError(Exception):
+    """A source file, or one page of it, that cannot be used; the message says why."""
+
+
+@dataclass(frozen=True)
+class RenderSettings:
+    """What decides the bytes of a page image. A document rendered with other settings is rendered anew.
+
+    `max_pages`: a longer document is skipped. `max_page_pixels`: a larger page is rendered at a lower dpi (an image is
+    scaled down) so that it fits. `quality` is JPEG's and ignored for PNG.
+    """
+
+    dpi: int = 150
+    image_format: str = "png"
+    quality: int = 90
+    max_pages: int = 2000
+    max_page_pixels: int = 16_000_000
+
+    def __post_init__(self) -> None:
+        if self.image_format not in FORMATS:
+            raise ValueError(f"image_format {self.image_format!r} is not one of {', '.join(FORMATS)}")
+        if not 18 <= self.dpi <= 1200:
+            raise ValueError(f"dpi {self.dpi} is not in 18..1200")
+        if not 1 <= self.quality <= 100:
+            raise ValueError(f"quality {self.quality} is not in 1..100")
+        if self.max_pages < 1 or self.max_page_pixels < 10_000:
+            raise ValueError("max_pages must be 1 or more, max_page_pixels 10000 or more")
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """One page: an RGB image, its text layer, and what was done to it that a reader should know ("" if nothing)."""
+
+    image: Image.Image
+    text: str = ""
+    note: str = ""
+
+
+class Source(ABC):
+    """A kind of source file. Instances hold nothing; a path comes with every call."""
+
+    @abstractmethod
+    def count(self, path: Path, settings: RenderSettings) -> int:
+        """The number of pages, at least 1. Raises SourceError when the file cannot be used at all."""
+
+    @abstractmethod
+    def render(self, path: Path, first: int, last: int, settings: RenderSettings) -> Iterator[Rendered | SourceError]:
+        """Pages `first`..`last` (1-based, inclusive) in order; a page that fails is yielded as its error."""
+
+
+SOURCE_KINDS: dict[str, Source] = {}
+Kind = TypeVar("Kind", bound=type[Source])
+
+
+def source_kind(*suffixes: str) -> Callable[[Kind], Kind]:
+    """Register a Source class for these lower-case suffixes."""
+
+    def register(cls: Kind) -> Kind:
+        SOURCE_KINDS.update(dict.fromkeys(suffixes, cls()))
+        return cls
+
+    return register
+
+
+def source_for(path: Path) -> Source:
+    """The kind of this file by its suffix. Raises SourceError when there is none."""
+    suffix = path.suffix.lower()
+    if suffix not in SOURCE_KINDS:
+        reason = LATER.get(suffix, f"unsupported kind; supported: {', '.join(sorted(SOURCE_KINDS))}")
+        raise SourceError(f"{suffix or 'no suffix'}: {reason}")
+    return SOURCE_KINDS[suffix]
+
+
+@source_kind(".pdf")
+class PdfSource(Source):
+    """PDF through PyMuPDF, which repairs slightly damaged files by itself."""
+
+    def count(self, path: Path, settings: RenderSettings) -> int:
+        with _open_pdf(path) as document:
+            pages = document.page_count
+        if pages == 0:
+            raise SourceError("holds no page")
+        if pages > settings.max_pages:
+            raise SourceError(f"{pages} pages, more than the limit of {settings.max_pages}; raise max_pages to take it")
+        return pages
+
+    def render(self, path: Path, first: int, last: int, settings: RenderSettings) -> Iterator[Rendered | SourceError]:
+        with _open_pdf(path) as document:
+            for number in range(first, last + 1):
+                try:
+                    yield self._page(document[number - 1], settings)
+                except Exception as error:  # MuPDF raises a class of its own for every kind of damage
+                    yield SourceError(f"cannot be rendered: {_in_words(error)}")
+
+    def _page(self, page: pymupdf.Page, settings: RenderSettings) -> Rendered:
+        import pymupdf
+
+        width, height = page.rect.width / POINTS_PER_INCH, page.rect.height / POINTS_PER_INCH  # inches
+        if not (math.isfinite(width * height) and width > 0 and height > 0):
+            raise SourceError("the page has no area")
+        fitting = math.floor(math.sqrt(settings.max_page_pixels / (width * height)))
+        dpi, note = settings.dpi, ""
+        if fitting < dpi:
+            if fitting < 1:
+                raise SourceError(f"the page is {width:.0f} x {height:.0f} inches, too large at any resolution")
+            dpi, note = fitting, f"{width:.0f} x {height:.0f} inches: rendered at {fitting} dpi to fit max_page_pixels"
+        # A matrix, not get_pixmap(dpi=...): the latter also writes the dpi into the pixmap, which is of no use here.
+        zoom = dpi / POINTS_PER_INCH
+        pixels = page.get_pixmap(matrix=pymupdf.Matrix(zoom, zoom), colorspace=pymupdf.csRGB, alpha=False)
+        image = Image.frombytes("RGB", (pixels.width, pixels.height), pixels.samples)
+        return Rendered(image, _clean_text(page.get_text("text", sort=True)), note)
+
+
+@source_kind(".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff")
+class ImageSource(Source):
+    """A picture of a page, at its own resolution. A multi-page TIFF is a document of its frames."""
+
+    def count(self, path: Path, settings: RenderSettings) -> int:
+        with _open_image(path) as image:
+            frames = getattr(image, "n_frames", 1) if image.format == "TIFF" else 1
+        if frames > settings.max_pages:
+            raise SourceError(f"{frames} frames, more than the limit of {settings.max_pages}; raise max_pages")
+        return frames
+
+    def render(self, path: Path, first: int, last: int, settings: RenderSettings) -> Iterator[Rendered | SourceError]:
+        with _open_image(path) as image:
+            for number in range(first, last + 1):
+                try:
+                    image.seek(number - 1)
+                    yield self._frame(image, settings)
+                except Exception as error:
+                    yield SourceError(f"cannot be read: {_in_words(error)}")
+
+    def _frame(self, image: Image.Image, settings: RenderSettings) -> Rendered:
+        width, height = image.size
+        # Decoding needs all of it in memory at once: a bomb is refused by its header, before any pixel is read.
+        if width * height > 16 * settings.max_page_pixels:
+            raise SourceError(f"{width} x {height} pixels, far over max_page_pixels; scale it down or raise the limit")
+        flat = _on_white(ImageOps.exif_transpose(image))
+        if width * height <= settings.max_page_pixels:
+            return Rendered(flat)
+        scale = math.sqrt(settings.max_page_pixels / (width * height))
+        size = (max(1, int(flat.width * scale)), max(1, int(flat.height * scale)))
+        note = f"{width} x {height} pixels: scaled to {size[0]} x {size[1]} to fit max_page_pixels"
+        return Rendered(flat.resize(size, Image.Resampling.LANCZOS), note=note)
+
+
+@contextmanager
+def _open_pdf(path: Path) -> Iterator[pymupdf.Document]:
+    import pymupdf
+
+    pymupdf.TOOLS.mupdf_display_errors(False)  # its complaints go to the report, not to stderr
+    pymupdf.TOOLS.mupdf_display_warnings(False)
+    if path.stat().st_size == 0:
+        raise SourceError("the file is empty (zero bytes)")
+    try:
+        document = pymupdf.open(path, filetype="pdf")
+    except Exception as error:
+        raise SourceError(f"broken PDF: {_in_words(error)}") from None
+    with document:
+        if document.needs_pass:
+            raise SourceError("encrypted: a password is needed; decrypt it first")
+        yield document
+
+
+@contextmanager
+def _open_image(path: Path) -> Iterator[Image.Image]:
+    if path.stat().st_size == 0:
+        raise SourceError("the file is empty (zero bytes)")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            image = Image.open(path)
+        except Exception as error:
+            raise SourceError(f"broken image: {_in_words(error)}") from None
+        with image:
+            yield image
+
+
+def _on_white(image: Image.Image) -> Image.Image:
+    """An RGB copy; what is transparent becomes paper."""
+    if image.mode in ("I;16", "I;16B", "I;16L", "I", "F"):  # 16-bit scans: Pillow's own conversion would clip them
+        image = image.convert("F").point(lambda value: value / 257.0).convert("L")
+    if image.has_transparency_data:
+        paper = Image.new("RGBA", image.size, "white")
+        return Image.alpha_composite(paper, image.convert("RGBA")).convert("RGB")
+    return image.convert("RGB")
+
+
+def _clean_text(text: str) -> str:
+    """The text layer without NULs and lone surrogates (parquet and JSON refuse them) and without trailing blanks."""
+    text = text.replace("\x00", "").encode("utf-8", "ignore").decode("utf-8")
+    return "\n".join(line.rstrip() for line in text.strip().splitlines())
+
+
+def _in_words(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+# --- what runs in a worker process ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Block:
+    """Pages `first`..`last` of one source file, to be written as `{pages}/{document}_{page}.{format}`."""
+
+    source: Path
+    document: str
+    first: int
+    last: int
+    pages: Path
+    settings: RenderSettings
+
+
+@dataclass(frozen=True)
+class Written:
+    """One page of a block: its image on disk, or (`error`) why there is none."""
+
+    page: int
+    width: int = 0
+    height: int = 0
+    sha256: str = ""  # of the image file
+    text: str = ""
+    note: str = ""
+    error: str = ""
+
+
+def start_worker() -> None:
+    """Let a worker end with its parent: a killed parent would otherwise leave it waiting for work for ever."""
+    Image.MAX_IMAGE_PIXELS = None  # our own limit is checked before decoding
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def count_pages(source: Path, settings: RenderSettings) -> int | str:
+    """The number of pages of a source file, or the reason why it cannot be used."""
+    try:
+        return source_for(source).count(source, settings)
+    except (SourceError, OSError, MemoryError) as error:
+        return _in_words(error)
+
+
+def render_block(block: Block) -> list[Written]:
+    """Render and write a block of pages. Never raises for a bad file: a page that fails comes back with its error."""
+    written = []
+    numbers = range(block.first, block.last + 1)
+    try:
+        rendered = source_for(block.source).render(block.source, block.first, block.last, block.settings)
+        for number, page in zip(numbers, rendered, strict=True):
+            written.append(_write_page(block, number, page))
+    except (SourceError, OSError, MemoryError) as error:
+        written += [Written(number, error=_in_words(error)) for number in numbers[len(written) :]]
+    return written
+
+
+def _write_page(block: Block, number: int, page: Rendered | SourceError) -> Written:
+    if isinstance(page, SourceError):
+        return Written(number, error=str(page))
+    suffix = block.settings.image_format
+    path = block.pages / f"{block.document}_{number}.{suffix}"
+    temporary = path.with_name(f".{number}.{os.getpid()}.partial")  # short: the document's name may fill the limit
+    options = {"quality": block.settings.quality, "subsampling": 0} if suffix == "jpg" else {}
+    page.image.save(temporary, format=FORMATS[suffix], **options)
+    digest = hashlib.sha256(temporary.read_bytes()).hexdigest()
+    temporary.replace(path)
+    return Written(number, page.image.width, page.image.height, digest, page.text, page.note)

@@ -1,0 +1,167 @@
+"""Pretraining tasks on drawn pages: the same windows of the same page images that the agent will be shown.
+
+Each worker keeps a pool of decks in memory (page pixels at the corpus' dpi, character positions, questions), replaces
+them one by one, and draws samples from them:
+
+- `glyphs`: a window of a page, for the vision tower (stage 1);
+- `crop`: the gold region, jittered, and its question;
+- `page`: a whole page and a question that its large print answers;
+- `point`: a whole page, and where on it the answer stands (a box in shown pixels, as the agent writes it);
+- `match`: is this the page that the question is about?
+- `search`: the question, and the words to search for.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pymupdf
+from PIL import Image
+
+from vrag_nb.agent.geometry import Box, Budget, render
+from vrag_nb.nano.glyphs import Glyph
+from vrag_nb.nano.model import MAX_PIXELS, MIN_PIXELS
+from vrag_nb.nano.samples import Sample, ask
+from vrag_nb.records import Question
+
+DPI = 150
+BUDGET = Budget(MIN_PIXELS, MAX_PIXELS)
+MakeDeck = Callable[[int], tuple[bytes, list[Question]]]
+
+
+@dataclass
+class DrawnPage:
+    """A page image at DPI and its characters (centres in page pixels)."""
+
+    image: Image.Image
+    glyphs: list[Glyph]
+
+    @classmethod
+    def render(cls, page: pymupdf.Page) -> DrawnPage:
+        scale = DPI / 72
+        pixmap = page.get_pixmap(matrix=pymupdf.Matrix(scale, scale), alpha=False)
+        image = Image.frombytes("RGB", (pixmap.width, pixmap.height), pixmap.samples)
+        glyphs, line_number = [], 0
+        for block in page.get_text("rawdict", flags=0)["blocks"]:
+            for line in block.get("lines", ()):
+                line_number += 1
+                for span in line["spans"]:
+                    for char in span["chars"]:
+                        x0, y0, x1, y1 = (value * scale for value in char["bbox"])
+                        glyphs.append(Glyph(char["c"], (x0 + x1) / 2, (y0 + y1) / 2, line_number))
+        return cls(image, glyphs)
+
+    def box(self, fractions: Box) -> Box:
+        """Page fractions to page pixels."""
+        width, height = self.image.size
+        x0, y0, x1, y1 = fractions
+        return x0 * width, y0 * height, x1 * width, y1 * height
+
+    def window(self, box: Box | None = None) -> tuple[Image.Image, list[Glyph]]:
+        """The crop `box` (page pixels; None: the page) at the size the agent is shown, and its glyphs there."""
+        x0, y0, x1, y1 = (round(v) for v in (box or (0, 0, *self.image.size)))
+        width, height = BUDGET.size(x1 - x0, y1 - y0)
+        across, down = width / (x1 - x0), height / (y1 - y0)
+        glyphs = [
+            Glyph(g.character, (g.x - x0) * across, (g.y - y0) * down, g.line)
+            for g in self.glyphs
+            if x0 <= g.x < x1 and y0 <= g.y < y1
+        ]
+        return render(self.image, (x0, y0, x1, y1), (width, height)), glyphs
+
+
+def jitter(rng: random.Random, box: Box, size: tuple[int, int], amount: float = 0.12) -> Box:
+    """Grow each side by up to `amount` of the box's extent (at least a few pixels), inside the page."""
+    x0, y0, x1, y1 = box
+    dx, dy = (x1 - x0) * amount + 6, (y1 - y0) * amount + 6
+    return (
+        max(0.0, x0 - rng.uniform(0, dx)),
+        max(0.0, y0 - rng.uniform(0, dy)),
+        min(float(size[0]), x1 + rng.uniform(0, dx)),
+        min(float(size[1]), y1 + rng.uniform(0, dy)),
+    )
+
+
+def written_box(box: Box, page: Image.Image, shown: Image.Image) -> str:
+    """A box in page pixels as the agent writes it: `[x1, y1, x2, y2]` in pixels of the shown page."""
+    across, down = shown.width / page.width, shown.height / page.height
+    x0, y0, x1, y1 = box
+    return f"[{round(x0 * across)}, {round(y0 * down)}, {round(x1 * across)}, {round(y1 * down)}]"
+
+
+class DeckPool:
+    """A rotating pool of rendered decks. `make_deck(seed)` draws one: (PDF bytes, questions)."""
+
+    def __init__(self, make_deck: MakeDeck, size: int = 12, draws_per_deck: int = 60) -> None:
+        self.make_deck, self.size, self.draws_per_deck = make_deck, size, draws_per_deck
+        self.decks: list[tuple[list[DrawnPage], list[Question]]] = []
+        self.draws = 0
+
+    def pick(self, rng: random.Random) -> tuple[list[DrawnPage], list[Question]]:
+        """A deck of the pool, after adding or replacing one when it is time."""
+        self.draws += 1
+        if len(self.decks) < self.size or self.draws % self.draws_per_deck == 0:
+            deck = self._render(rng.randrange(2**31))
+            if len(self.decks) < self.size:
+                self.decks.append(deck)
+            else:
+                self.decks[rng.randrange(self.size)] = deck
+        return rng.choice(self.decks)
+
+    def _render(self, seed: int) -> tuple[list[DrawnPage], list[Question]]:
+        pdf, questions = self.make_deck(seed)
+        with pymupdf.open(stream=pdf, filetype="pdf") as document:
+            return [DrawnPage.render(page) for page in document], questions
+
+
+class DeckTasks:
+    """Draws samples of all tasks from a pool."""
+
+    def __init__(self, pool: DeckPool) -> None:
+        self.pool = pool
+
+    def glyphs(self, rng: random.Random, difficulty: float) -> tuple[Image.Image, list[Glyph]]:
+        """A window of a random page: the whole of it, or a random part of any shape."""
+        pages, _ = self.pool.pick(rng)
+        page = rng.choice(pages)
+        if rng.random() < 0.2:
+            return page.window()
+        width, height = page.image.size
+        across, down = rng.uniform(0.25, 0.8), rng.uniform(0.12, 0.8)
+        x, y = rng.uniform(0, 1 - across) * width, rng.uniform(0, 1 - down) * height
+        return page.window((x, y, x + across * width, y + down * height))
+
+    def question_samples(self, rng: random.Random, difficulty: float) -> list[Sample]:
+        """Every sample with an image that one random question of a random deck gives; none for a multi-hop one."""
+        pages, questions = self.pool.pick(rng)
+        question = rng.choice(questions)
+        facts = (question.meta_info.model_extra or {}).get("needed_facts", [])
+        if len(facts) != 1:
+            return []
+        fact, page = facts[0], pages[facts[0]["page"] - 1]
+        shown, _ = page.window()
+        gold = page.box(tuple(fact["box"]))
+        needs_crop = bool((question.meta_info.model_extra or {}).get("needs_crop"))
+        crop, _ = page.window(jitter(rng, gold, page.image.size))
+        samples = [ask("crop", question.query, crop, question.reference_answer)]
+        if needs_crop:
+            box = jitter(random.Random(0), gold, page.image.size, 0.0)
+            samples.append(ask("point", f"Where: {question.query}", shown, written_box(box, page.image, shown)))
+        else:
+            samples.append(ask("page", question.query, shown, question.reference_answer))
+        if rng.random() < 0.4:
+            right = rng.random() < 0.5 or len(pages) < 2
+            other = shown if right else rng.choice([p for p in pages if p is not page]).window()[0]
+            samples.append(ask("match", f"Match: {question.query}", other, "yes" if right else "no"))
+        return samples
+
+    def search_sample(self, rng: random.Random, difficulty: float) -> Sample:
+        """A question and the words to search for: its first fact's hint."""
+        while True:
+            _, questions = self.pool.pick(rng)
+            question = rng.choice(questions)
+            facts = (question.meta_info.model_extra or {}).get("needed_facts", [])
+            if facts:
+                return ask("search", f"Search: {question.query}", None, facts[0]["search_hint"])

@@ -1,0 +1,158 @@
+"""The privileged expert: a policy that is told the gold pages and regions, and acts as a good agent should.
+
+It searches with a question's search hint until the gold page is shown, crops the gold region where the print is too
+small, keeps what it read in its thoughts, and answers. It plays in the real environment (`agent.environment`), over
+the pages of one deck held in memory and a search that is wrong now and then, so its trajectories hold the wrong pages,
+the page sizes and the crops that a rollout will meet. Only trajectories that end in the right answer are kept.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+from PIL import Image as PILImage
+
+from vrag_nb.agent.environment import Environment, Session, Settings
+from vrag_nb.agent.pages import PageStore
+from vrag_nb.agent.policy import Generation, Image
+from vrag_nb.nano.deck_tasks import BUDGET, Box, DeckPool, DrawnPage, jitter
+from vrag_nb.nano.samples import Sample
+from vrag_nb.records import Hit, Page, Question, page_id
+
+EXPERT_SETTINGS = Settings(
+    max_turns=6, top_k=10, min_pixels=BUDGET.min_pixels, max_pixels=BUDGET.max_pixels, system=None
+)
+
+
+class DeckPages(PageStore):
+    """The drawn pages of one deck as a page store, without files."""
+
+    def __init__(self, document: str, pages: list[DrawnPage]) -> None:
+        self._drawn = {page_id(document, number): page.image for number, page in enumerate(pages, start=1)}
+        self._pages = {
+            name: Page(
+                page_id=name,
+                document=document,
+                page=number,
+                image=f"{name}.png",
+                width=image.width,
+                height=image.height,
+            )
+            for number, (name, image) in enumerate(self._drawn.items(), start=1)
+        }
+
+    def image(self, page_id: str) -> PILImage.Image:
+        return self._drawn[page_id]
+
+
+class FlawedSearch:
+    """A search that is told the gold page of every hint and puts it first with probability `recall`, else a bit lower."""
+
+    def __init__(self, page_ids: list[str], gold: dict[str, str], rng: random.Random, recall: float) -> None:
+        self.page_ids, self.gold, self.rng, self.recall = page_ids, gold, rng, recall
+
+    def search(self, queries: list[str], top_k: int = 3) -> list[list[Hit]]:
+        return [self._ranked(query)[:top_k] for query in queries]
+
+    def _ranked(self, query: str) -> list[Hit]:
+        seed = self.rng.random()
+        others = [name for name in self.page_ids if name != self.gold.get(query)]
+        self.rng.shuffle(others)
+        place = 0 if seed < self.recall else self.rng.choice([1, 1, 2])
+        ranked = others[:place] + [self.gold[query]] + others[place:] if query in self.gold else others
+        return [Hit(page_id=name, score=-float(rank), rank=rank) for rank, name in enumerate(ranked, start=1)]
+
+
+@dataclass
+class PrivilegedExpert:
+    """Writes the next turn of a session on `question`; boxes are jittered by `rng` as a careful hand would be."""
+
+    question: Question
+    rng: random.Random
+    slack: float = 0.08  # how far a box may reach past the gold region, as a share of its extent
+
+    def __post_init__(self) -> None:
+        extra: dict[str, Any] = self.question.meta_info.model_extra or {}
+        self.facts: list[dict[str, Any]] = extra.get("needed_facts", [])
+        self.small_print = bool(extra.get("needs_crop"))
+        self.collected = 0  # facts read so far
+
+    def turn(self, session: Session) -> str:
+        """The next turn's text: a thought, then a search, a box or the answer."""
+        while self.collected < len(self.facts):
+            page = self.facts[self.collected]["page"]
+            if session.last_page != page_id(self.question.document, page) or session.last_view is None:
+                return self._search(session)
+            here = [fact for fact in self.facts[self.collected :] if fact["page"] == page]
+            if self.small_print and session.last_view.crop_box is None:
+                return self._crop(session, here)
+            self.collected += len(here)
+        return f"<think>{self._read()}</think>\n<answer>{self.question.reference_answer}</answer>"
+
+    def _search(self, session: Session) -> str:
+        hint = self.facts[self.collected]["search_hint"]
+        searched = session.turns and session.turns[-1].action.query == hint
+        thought = "Not the right page." if searched else "I need to find the page."
+        if self.collected and not searched:
+            thought = f"{self._read()} {thought}"
+        return f"<think>{thought}</think>\n<search>{hint}</search>"
+
+    def _crop(self, session: Session, facts: list[dict[str, Any]]) -> str:
+        view = session.last_view
+        assert view is not None
+        width, height = view.page_size
+        boxes = [fact["box"] for fact in facts]
+        union: Box = (
+            min(box[0] for box in boxes) * width,
+            min(box[1] for box in boxes) * height,
+            max(box[2] for box in boxes) * width,
+            max(box[3] for box in boxes) * height,
+        )
+        x0, y0, x1, y1 = view.from_page(jitter(self.rng, union, view.page_size, self.slack))
+        box = f"[{round(x0)}, {round(y0)}, {round(x1)}, {round(y1)}]"
+        return f"<think>Right page, small print.</think>\n<bbox>{box}</bbox>"
+
+    def _read(self) -> str:
+        values = [str(fact["value"]) for fact in self.facts[: self.collected] if fact.get("value")]
+        return f"I read {', '.join(values)}." if values else "It is not there."
+
+
+def play(
+    question: Question, pages: list[DrawnPage], rng: random.Random, recall: float = 0.75, prompt: str = "nano"
+) -> Session:
+    """The expert's session on a question, in the real environment over the question's deck."""
+    store = DeckPages(question.document, pages)
+    expert = PrivilegedExpert(question, rng)
+    gold = {fact["search_hint"]: page_id(question.document, fact["page"]) for fact in expert.facts}
+    engine = FlawedSearch(list(store._pages), gold, rng, recall)
+    environment = Environment(engine, store, EXPERT_SETTINGS, prompt)
+    session = environment.start(question)
+    while not session.done:
+        environment.advance([session], [Generation(expert.turn(session), finish_reason="action")])
+    return session
+
+
+def session_sample(session: Session) -> Sample:
+    """A session as a training sample: the loss will cover the expert's turns."""
+    turns: list[tuple[str, list[str | PILImage.Image]]] = []
+    for message in session.conversation:
+        parts: list[str | PILImage.Image] = [
+            part.resolved() if isinstance(part, Image) else part.text for part in message.parts
+        ]
+        turns.append((message.role, parts))
+    return Sample("act", turns)
+
+
+class ExpertSamples:
+    """Draws expert trajectories from a pool of decks, right answers only, at most `max_turns` turns of the model."""
+
+    def __init__(self, pool: DeckPool, max_turns: int = 6) -> None:
+        self.pool, self.max_turns = pool, max_turns
+
+    def __call__(self, rng: random.Random, difficulty: float) -> list[Sample]:
+        pages, questions = self.pool.pick(rng)
+        session = play(rng.choice(questions), pages, rng)
+        kept = session.error is None and session.answer == session.question.reference_answer
+        return [session_sample(session)] if kept and len(session.turns) <= self.max_turns else []

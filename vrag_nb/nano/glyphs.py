@@ -1,0 +1,79 @@
+"""Dense glyph supervision: every 28 x 28 square of an image is asked which characters lie in it.
+
+Whoever draws a page knows where each character stands, so a vision tower can be told directly what it should see,
+thousands of labels an image, long before a language model could tell it anything through an answer. A small head on
+the merged vision tokens predicts, slot by slot in reading order, the characters whose centre lies in the square; the
+head is thrown away afterwards.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+CHARACTERS = string.digits + string.ascii_letters + string.punctuation + "°€£–—•·’“”éöüñ×−±"
+CLASS_OF = {character: index + 2 for index, character in enumerate(CHARACTERS)}
+EMPTY, UNKNOWN = 0, 1  # classes: no character in this slot; a character outside the alphabet
+CLASSES = len(CHARACTERS) + 2
+SLOTS = 6  # characters a square can hold and still be read: five or six digits of 9 px type
+IGNORE = -100
+
+
+class Glyph(NamedTuple):
+    """A drawn character: its centre in shown pixels and the index of its text line (for reading order)."""
+
+    character: str
+    x: float
+    y: float
+    line: int
+
+
+def slot_targets(glyphs: Sequence[Glyph], columns: int, rows: int, factor: int = 28) -> torch.Tensor:
+    """Targets (rows * columns, SLOTS) of class ids: the characters of each square in reading order, then EMPTY.
+
+    A square with more characters than slots is too small to read and is IGNOREd whole.
+    """
+    squares: dict[int, list[tuple[int, float, int]]] = {}
+    for character, x, y, line in glyphs:
+        column, row = int(x // factor), int(y // factor)
+        if 0 <= column < columns and 0 <= row < rows and not character.isspace():
+            squares.setdefault(row * columns + column, []).append((line, x, CLASS_OF.get(character, UNKNOWN)))
+    targets = torch.full((rows * columns, SLOTS), EMPTY)
+    for square, found in squares.items():
+        if len(found) > SLOTS:
+            targets[square] = IGNORE
+        else:
+            found.sort()
+            targets[square, : len(found)] = torch.tensor([kind for _, _, kind in found])
+    return targets
+
+
+class GlyphHead(nn.Module):
+    """Merged vision tokens (n, width) -> logits (n, SLOTS, CLASSES)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.to_slots = nn.Linear(width, SLOTS * CLASSES)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.to_slots(self.norm(tokens)).unflatten(-1, (SLOTS, CLASSES))  # (n, SLOTS, CLASSES)
+
+
+def glyph_loss(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, float]:
+    """Cross entropy over slots, empty slots down-weighted, and the accuracy over non-empty slots.
+
+    Most slots of a page are empty; at full weight they would teach the tower to say "nothing here" first.
+    """
+    weight = torch.ones(CLASSES, device=logits.device)
+    weight[EMPTY] = 0.15
+    loss = nn.functional.cross_entropy(
+        logits.flatten(0, 1).float(), targets.flatten(), weight=weight, ignore_index=IGNORE
+    )
+    written = targets > EMPTY
+    hits = (logits.argmax(-1) == targets)[written]
+    return loss, hits.float().mean().item() if hits.numel() else 0.0

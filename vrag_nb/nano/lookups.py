@@ -1,0 +1,91 @@
+"""Small drawn tables with a question, and strips of text to read: the cheap half of the language side's diet.
+
+An image here has 10 to 60 squares where a page has 150, so the circuit that matters - find the words of the question
+in the picture, go along the row, spell out what stands there - is learned on many more examples an hour than pages
+would allow.
+"""
+
+from __future__ import annotations
+
+import random
+
+from PIL import Image, ImageDraw
+
+from vrag_nb.nano.samples import Sample, ask
+from vrag_nb.nano.scribbles import _colours, _font, font_sources, random_line, random_number, random_word
+
+QUESTIONS_ROW = ("{row}?", "What is {row}?", "How much is {row}?", "Find the value of {row}.")
+QUESTIONS_CELL = (
+    "{column} of {row}?",
+    "What is the {column} of {row}?",
+    "For {row}, what is {column}?",
+    "{row}, {column}?",
+)
+
+
+def reading_strip(rng: random.Random, difficulty: float) -> Sample:
+    """One or two lines of text, to be written out whole."""
+    columns, rows = rng.randint(5, 11), 1 + (rng.random() < 0.4 * difficulty)
+    paper, ink = _colours(rng, difficulty)
+    image = Image.new("RGB", (columns * 28, rows * 28), paper)
+    draw = ImageDraw.Draw(image)
+    lines = []
+    for row in range(rows):
+        size = round(rng.uniform(13 - 3 * difficulty, 17 + 3 * difficulty))
+        font = _font(rng.randrange(max(1, round(len(font_sources()) * difficulty))), size)
+        text = random_line(rng, 0.2 + difficulty, rng.randint(1, 5))
+        while font.getlength(text) > image.width - 4:
+            text = text[:-1].rstrip()
+        draw.text((rng.uniform(1, 4), row * 28 + rng.uniform(1, 26 - size * 1.15)), text, font=font, fill=ink)
+        lines.append(text)
+    return ask("read", "Read.", image, "\n".join(lines))
+
+
+def _label(rng: random.Random) -> str:
+    """A row or column label: one or two words, or a year."""
+    if rng.random() < 0.2:
+        return str(rng.randint(1950, 2030))
+    word = random_word(rng)
+    return f"{word} {random_word(rng)}" if rng.random() < 0.25 else word
+
+
+def _labels(rng: random.Random, count: int) -> list[str]:
+    labels: dict[str, None] = {}
+    while len(labels) < count:
+        labels[_label(rng)] = None
+    return list(labels)
+
+
+def drawn_table(rng: random.Random, difficulty: float) -> Sample:
+    """A table of 2..7 rows and 1..3 columns of numbers, and the question for one cell."""
+    rows = rng.randint(2, 2 + round(5 * difficulty))
+    columns = 1 if difficulty < 0.25 else rng.randint(1, 3 if difficulty > 0.5 else 2)
+    with_header = columns > 1 or rng.random() < 0.3
+    labels, headers = _labels(rng, rows), _labels(rng, columns)
+    cells = [[random_number(rng) for _ in range(columns)] for _ in range(rows)]
+    size = round(rng.uniform(12 - 2 * difficulty, 16 + 3 * difficulty))
+    font = _font(rng.randrange(max(1, round(len(font_sources()) * difficulty))), size)
+    grid = ([["", *headers]] if with_header else []) + [
+        [label, *values] for label, values in zip(labels, cells, strict=True)
+    ]
+    widths = [max(font.getlength(row[column]) for row in grid) + rng.uniform(8, 24) for column in range(columns + 1)]
+    pitch = size * rng.uniform(1.35, 1.9)
+    squares = (-(-int(sum(widths) + 8) // 28), -(-int(pitch * len(grid) + 6) // 28))
+    paper, ink = _colours(rng, difficulty)
+    image = Image.new("RGB", (squares[0] * 28, squares[1] * 28), paper)
+    draw = ImageDraw.Draw(image)
+    left, top = rng.uniform(2, 6), rng.uniform(1, 5)
+    right_aligned = rng.random() < 0.5
+    if rng.random() < difficulty * 0.6:
+        for number in range(len(grid) + 1):
+            draw.line([(0, top + number * pitch - 2), (image.width, top + number * pitch - 2)], fill=ink)
+    for number, row in enumerate(grid):
+        x = left
+        for column, text in enumerate(row):
+            shift = widths[column] - 8 - font.getlength(text) if column and right_aligned else 0
+            draw.text((x + shift, top + number * pitch), text, font=font, fill=ink)
+            x += widths[column]
+    row, column = rng.randrange(rows), rng.randrange(columns)
+    template = rng.choice(QUESTIONS_ROW if columns == 1 else QUESTIONS_CELL)
+    question = template.format(row=labels[row], column=headers[column])
+    return ask(f"table{columns}", question, image, cells[row][column])

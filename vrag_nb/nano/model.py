@@ -1,0 +1,125 @@
+"""The nano vision-language model: transformers' own Qwen2.5-VL classes at a few million parameters.
+
+Nothing here is a new architecture. A nano checkpoint is a folder that `AutoModelForImageTextToText.from_pretrained`
+and `AutoProcessor.from_pretrained` load, so the code that runs it is the code that runs Qwen2.5-VL-7B; patch size 14
+and merge size 2 are kept, so one language token is a 28 x 28 pixel square in both.
+
+One choice is a property of the checkpoint and matters: the image processor's mean and standard deviation put white
+paper at zero, without which a model this small does not start to read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from transformers import (
+    PreTrainedTokenizerBase,
+    Qwen2_5_VLConfig,
+    Qwen2_5_VLForConditionalGeneration,
+    Qwen2_5_VLProcessor,
+    Qwen2VLImageProcessor,
+)
+from transformers.models.qwen2_vl.video_processing_qwen2_vl import Qwen2VLVideoProcessor
+
+FACTOR = 28  # pixels per language token, both ways: patch 14, merge 2
+MIN_PIXELS = 96 * FACTOR**2
+MAX_PIXELS = 168 * FACTOR**2
+
+
+@dataclass(frozen=True)
+class NanoSize:
+    """The one dial of size: widths and depths of the two towers."""
+
+    text_width: int = 256
+    text_layers: int = 6
+    text_heads: int = 4
+    vision_width: int = 192
+    vision_layers: int = 4
+    vision_heads: int = 6
+
+
+def nano_config(tokenizer: PreTrainedTokenizerBase, size: NanoSize = NanoSize()) -> Qwen2_5_VLConfig:
+    """A Qwen2.5-VL configuration of nano size for this tokenizer's special tokens."""
+    head_dim = size.text_width // size.text_heads
+    rotary = head_dim // 2
+    spatial = (rotary - rotary // 4) // 2
+    ids = tokenizer.convert_tokens_to_ids
+    text = {
+        "vocab_size": len(tokenizer),
+        "hidden_size": size.text_width,
+        "intermediate_size": int(size.text_width * 8 / 3) // 32 * 32,
+        "num_hidden_layers": size.text_layers,
+        "num_attention_heads": size.text_heads,
+        "num_key_value_heads": size.text_heads,
+        "max_position_embeddings": 4096,
+        "rope_parameters": {
+            "rope_type": "default",
+            "rope_theta": 10_000.0,
+            "mrope_section": [rotary - 2 * spatial, spatial, spatial],
+        },
+        "tie_word_embeddings": True,
+        "bos_token_id": ids("<|im_start|>"),
+        "eos_token_id": ids("<|im_end|>"),
+        "pad_token_id": ids("<|endoftext|>"),
+    }
+    vision = {
+        "hidden_size": size.vision_width,
+        "out_hidden_size": size.text_width,
+        "intermediate_size": int(size.vision_width * 8 / 3) // 32 * 32,
+        "depth": size.vision_layers,
+        "num_heads": size.vision_heads,
+        "patch_size": 14,
+        "spatial_merge_size": 2,
+        "temporal_patch_size": 2,
+        "window_size": 112,
+        "fullatt_block_indexes": [size.vision_layers - 2],
+    }
+    return Qwen2_5_VLConfig(
+        text_config=text,
+        vision_config=vision,
+        image_token_id=ids("<|image_pad|>"),
+        video_token_id=ids("<|video_pad|>"),
+        vision_start_token_id=ids("<|vision_start|>"),
+        vision_end_token_id=ids("<|vision_end|>"),
+        tie_word_embeddings=True,
+        bos_token_id=ids("<|im_start|>"),
+        eos_token_id=ids("<|im_end|>"),
+        pad_token_id=ids("<|endoftext|>"),
+    )
+
+
+def build_nano_vlm(
+    tokenizer: PreTrainedTokenizerBase, size: NanoSize = NanoSize(), seed: int = 0
+) -> Qwen2_5_VLForConditionalGeneration:
+    """A freshly initialised nano VLM (float32)."""
+    torch.manual_seed(seed)
+    return Qwen2_5_VLForConditionalGeneration(nano_config(tokenizer, size))
+
+
+def build_processor(
+    tokenizer: PreTrainedTokenizerBase, min_pixels: int = MIN_PIXELS, max_pixels: int = MAX_PIXELS
+) -> Qwen2_5_VLProcessor:
+    """The processor of a nano checkpoint: white paper is zero, ink is about -3 (mean 1.0, std 1/3)."""
+    pixels = {"shortest_edge": min_pixels, "longest_edge": max_pixels}
+    kwargs = {"patch_size": 14, "merge_size": 2, "image_mean": [1.0] * 3, "image_std": [1 / 3] * 3}
+    image_processor = Qwen2VLImageProcessor(size=pixels, **kwargs)
+    video_processor = Qwen2VLVideoProcessor(size=pixels, **kwargs)
+    return Qwen2_5_VLProcessor(
+        image_processor=image_processor,
+        tokenizer=tokenizer,
+        video_processor=video_processor,
+        chat_template=tokenizer.chat_template,
+    )
+
+
+def save_checkpoint(
+    model: torch.nn.Module, processor: Qwen2_5_VLProcessor, folder: Path, dtype: torch.dtype = torch.bfloat16
+) -> None:
+    """Write weights (in `dtype`), configuration and processor as a `from_pretrained` folder."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    state = {name: tensor.detach().to(dtype) for name, tensor in model.state_dict().items()}
+    model.save_pretrained(folder, state_dict=state)
+    processor.save_pretrained(folder)

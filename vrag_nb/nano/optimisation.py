@@ -1,0 +1,129 @@
+"""What every nano training run shares: optimisers, schedule, resumable state, a log with one JSON line a step.
+
+Matrices of the towers' blocks are updated by Muon (orthogonalised momentum), everything else by AdamW: measured here
+on glyph accuracy after equal steps, see `benchmarks/nano_optimizers.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+from torch import nn
+
+
+class Optimisers:
+    """Muon for block matrices, AdamW for embeddings, norms, biases and heads, under one warm-up-and-decay schedule.
+
+    The model may be in bfloat16 (on a CPU that is 1.6 times as fast as autocast, which casts weights again and again):
+    the optimisers work on float32 master copies, written back after each step.
+
+    `progress` passed to `step` is the share of the run done, 0..1: linear warm-up over `warmup`, constant, then linear
+    decay to zero over the last `decay` share.
+    """
+
+    def __init__(
+        self,
+        named_parameters: Iterable[tuple[str, nn.Parameter]],
+        muon_lr: float = 2e-3,
+        adamw_lr: float = 1e-3,
+        warmup: float = 0.02,
+        decay: float = 0.4,
+    ) -> None:
+        self.pairs: list[tuple[nn.Parameter, torch.Tensor]] = []  # (the model's parameter, its float32 master)
+        matrices: list[torch.Tensor] = []
+        rest: list[torch.Tensor] = []
+        for name, parameter in named_parameters:
+            if parameter.requires_grad:
+                is_block = parameter.ndim == 2 and ("blocks." in name or "layers." in name or "merger." in name)
+                master = parameter.detach().float().clone().requires_grad_()
+                self.pairs.append((parameter, master))
+                (matrices if is_block else rest).append(master)
+        self.warmup, self.decay = warmup, decay
+        self.optimisers: list[torch.optim.Optimizer] = []
+        if matrices:
+            muon = torch.optim.Muon(matrices, lr=muon_lr, weight_decay=0.01, adjust_lr_fn="match_rms_adamw")
+            self.optimisers.append(muon)
+        if rest:
+            self.optimisers.append(torch.optim.AdamW(rest, lr=adamw_lr, betas=(0.9, 0.95), weight_decay=0.0))
+        self.peaks = [optimiser.param_groups[0]["lr"] for optimiser in self.optimisers]
+
+    def step(self, progress: float, clip: float = 1.0) -> float:
+        """Clip, step, clear gradients. Returns the gradient norm before clipping; a non-finite one skips the step."""
+        for parameter, master in self.pairs:
+            master.grad = None if parameter.grad is None else parameter.grad.float()
+            parameter.grad = None
+        norm = float(nn.utils.clip_grad_norm_([master for _, master in self.pairs], clip))
+        scale = min(1.0, (progress + 1e-4) / self.warmup, max(0.0, 1 - progress) / self.decay)
+        for optimiser, peak in zip(self.optimisers, self.peaks, strict=True):
+            optimiser.param_groups[0]["lr"] = peak * scale
+            if math.isfinite(norm):
+                optimiser.step()
+        with torch.no_grad():
+            for parameter, master in self.pairs:
+                parameter.copy_(master)
+        return norm
+
+    def state_dict(self) -> dict:
+        return {
+            "optimisers": [optimiser.state_dict() for optimiser in self.optimisers],
+            "masters": [master.detach() for _, master in self.pairs],
+        }
+
+    def load_state_dict(self, state: dict) -> None:
+        for optimiser, saved in zip(self.optimisers, state["optimisers"], strict=True):
+            optimiser.load_state_dict(saved)
+        with torch.no_grad():
+            for (parameter, master), saved in zip(self.pairs, state["masters"], strict=True):
+                master.copy_(saved)
+                parameter.copy_(saved)
+
+
+def to_bfloat16(model: nn.Module) -> None:
+    """Cast the parameters, not the buffers: rotary frequencies in bfloat16 would blur positions."""
+    for parameter in model.parameters():
+        parameter.data = parameter.data.to(torch.bfloat16)
+
+
+class RunLog:
+    """Appends one JSON line a step to `path`; on resume, forgets lines after the step resumed from."""
+
+    def __init__(self, path: Path, resume_step: int = 0) -> None:
+        self.path = Path(path)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        kept = [row for row in read_log(self.path) if row["step"] <= resume_step]
+        self.path.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
+
+    def write(self, **values: float | int | str) -> None:
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({k: round(v, 5) if isinstance(v, float) else v for k, v in values.items()}) + "\n")
+
+
+def read_log(path: Path) -> list[dict]:
+    """The rows of a run log; a half-written last line is left out."""
+    rows = []
+    if Path(path).is_file():
+        for line in Path(path).read_text(encoding="utf-8").splitlines():
+            try:
+                rows.append(json.loads(line))
+            except ValueError:
+                break
+    return rows
+
+
+def save_state(path: Path, state: dict) -> None:
+    """`torch.save` that a kill cannot leave half-written."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".partial")
+    torch.save(state, temporary)
+    os.replace(temporary, path)
+
+
+def load_state(path: Path) -> dict | None:
+    """The saved state, or None where there is none."""
+    return torch.load(path, map_location="cpu", weights_only=False) if Path(path).is_file() else None

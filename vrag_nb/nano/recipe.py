@@ -1,0 +1,267 @@
+"""The recipe of the shipped nano models, stage by stage; notebook 00 tells it, `python -m vrag_nb.nano.recipe` runs it.
+
+    read       vision tower, dense glyph supervision on scribbles                      -> runs/nano/reading
+    spell      language side, frozen vision: strips to write out, small tables         -> runs/nano/spelling
+    read_pages vision tower again, on windows of drawn deck pages mixed with scribbles -> runs/nano/reading_pages
+    align      language side: pages - look-up, pointing, matching, searching           -> models/nano-base
+    retrieve   ColQwen2.5 on that backbone, late-interaction InfoNCE                   -> models/nano-retriever
+    act        SFT on trajectories of the privileged expert in the real environment    -> models/nano-agent
+
+Budgets are wall-clock seconds on two cores. Every stage resumes where a kill left it and is skipped once its budget is
+spent; all of them see train-split tables and layouts only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from functools import cache, partial
+from pathlib import Path
+from pydoc_data.topics import topics
+from typing import Any
+
+import pymupdf
+import torch
+from PIL import Image
+from tqdm.auto import tqdm
+from transformers import PreTrainedTokenizerBase, Qwen2_5_VLForConditionalGeneration
+
+from vrag_nb.documents.decks.generate import pretraining_deck
+from vrag_nb.nano.aligning import Stream, train_streams
+from vrag_nb.nano.deck_tasks import DeckPool, DeckTasks, DrawnPage
+from vrag_nb.nano.expert import ExpertSamples
+from vrag_nb.nano.lookups import drawn_table, reading_strip
+from vrag_nb.nano.model import build_nano_vlm, build_processor, save_checkpoint
+from vrag_nb.nano.optimisation import load_state
+from vrag_nb.nano.reading import Drawing, draw_scribble, train_reading
+from vrag_nb.nano.retriever import (
+    QueryGroup,
+    build_retriever,
+    build_retriever_processor,
+    see_pages,
+    train_retriever,
+)
+from vrag_nb.nano.tokenizer import build_tokenizer
+from vrag_nb.records import Question, read_questions
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Budgets (seconds) and places. The defaults made the shipped weights."""
+
+    runs: Path = Path("data/runs/nano")
+    models: Path = Path("data/models")
+    corpus: Path = Path("data/corpora/decks")
+    seed: int = 0
+    threads: int = 2
+    read_seconds: float = 1200
+    spell_seconds: float = 500
+    read_pages_seconds: float = 480
+    align_seconds: float = 2400
+    retrieve_seconds: float = 1200
+    act_seconds: float = 1200
+    retriever_decks: int = 150
+
+    @classmethod
+    def scaled(cls, scale: float, **changes: Any) -> Recipe:
+        """The recipe with every budget multiplied by `scale`, and other fields changed."""
+        budgets = {field.name: field.default * scale for field in fields(cls) if field.name.endswith("_seconds")}
+        return cls(**{**budgets, **changes})
+
+
+def tokenizer() -> PreTrainedTokenizerBase:
+    """The nano tokenizer; its text is the manual that comes with Python, so it is the same on every machine."""
+    return build_tokenizer(topics.values())
+
+
+def fresh_model(recipe: Recipe) -> Qwen2_5_VLForConditionalGeneration:
+    return build_nano_vlm(tokenizer(), seed=recipe.seed)
+
+
+def _load(model: Qwen2_5_VLForConditionalGeneration, folder: Path) -> None:
+    """Put the weights of an earlier stage, the whole model or the vision tower alone, into `model`."""
+    state = load_state(folder / "state.pt")
+    if state is None:
+        raise FileNotFoundError(f"{folder} holds no state.pt: run the stage that makes it first")
+    if "model" in state:
+        model.load_state_dict(state["model"])
+    else:
+        model.model.visual.load_state_dict(state["visual"])
+
+
+def read(recipe: Recipe) -> None:
+    model = fresh_model(recipe)
+    processor = build_processor(tokenizer())
+    train_reading(
+        model,
+        processor.image_processor,
+        recipe.runs / "reading",
+        recipe.read_seconds,
+        muon_lr=6e-3,
+        adamw_lr=2e-3,
+        seed=recipe.seed,
+    )
+
+
+def spell(recipe: Recipe) -> None:
+    model = fresh_model(recipe)
+    _load(model, recipe.runs / "reading")
+    streams = [Stream("read", reading_strip, 32), Stream("table", drawn_table, 24)]
+    train_streams(
+        model,
+        build_processor(tokenizer()),
+        streams,
+        recipe.runs / "spelling",
+        recipe.spell_seconds,
+        seed=recipe.seed,
+        decay=0.15,
+    )
+
+
+def draw_page_or_scribble(tasks: DeckTasks, rng: random.Random, difficulty: float) -> Drawing:
+    """Two page windows for three scribbles (a window has three times the squares)."""
+    return tasks.glyphs(rng, difficulty) if rng.random() < 0.4 else draw_scribble(rng, max(0.5, difficulty))
+
+
+def read_pages(recipe: Recipe) -> None:
+    model = fresh_model(recipe)
+    processor = build_processor(tokenizer())
+    _load(model, recipe.runs / "reading")
+    draw: Callable[[random.Random, float], Drawing] = partial(
+        draw_page_or_scribble, DeckTasks(DeckPool(pretraining_deck))
+    )
+    train_reading(
+        model,
+        processor.image_processor,
+        recipe.runs / "reading_pages",
+        recipe.read_pages_seconds,
+        draw=draw,
+        batch_size=20,
+        muon_lr=4e-3,
+        adamw_lr=1e-3,
+        seed=recipe.seed + 1,
+        head_from=recipe.runs / "reading",
+    )
+
+
+def align(recipe: Recipe) -> None:
+    model = fresh_model(recipe)
+    processor = build_processor(tokenizer())
+    _load(model, recipe.runs / "spelling")
+    _load(model, recipe.runs / "reading_pages")
+    tasks = DeckTasks(DeckPool(pretraining_deck))
+    streams = [
+        Stream("read", reading_strip, 16),
+        Stream("table", drawn_table, 20),
+        Stream("deck", tasks.question_samples, 16),
+        Stream("search", tasks.search_sample, 8),
+    ]
+    train_streams(model, processor, streams, recipe.runs / "aligning", recipe.align_seconds, seed=recipe.seed)
+    save_checkpoint(model, processor, recipe.models / "nano-base")
+
+
+def corpus_deck(recipe: Recipe, seed: int) -> tuple[bytes, list[Question]]:
+    """A random train-split deck of the default corpus: its PDF and its questions."""
+    by_document = train_questions(recipe)
+    document = random.Random(seed).choice(sorted(by_document))
+    return (recipe.corpus / "documents" / f"{document}.pdf").read_bytes(), by_document[document]
+
+
+@cache
+def train_questions(recipe: Recipe) -> dict[str, list[Question]]:
+    """The train-split questions of the default corpus by document."""
+    by_document: dict[str, list[Question]] = {}
+    for question in read_questions(recipe.corpus / "questions.train.parquet"):
+        by_document.setdefault(question.document, []).append(question)
+    return by_document
+
+
+def mixed_deck(recipe: Recipe, seed: int) -> tuple[bytes, list[Question]]:
+    """Half the time a deck of invented tables, half the time one of real train tables."""
+    return pretraining_deck(seed) if seed % 2 else corpus_deck(recipe, seed)
+
+
+def retriever_material(recipe: Recipe, decks: int) -> tuple[list[Image.Image], list[QueryGroup]]:
+    """Page images of `decks` invented decks and all train decks, and the queries that should find them."""
+    train = [((recipe.corpus / "documents" / f"{d}.pdf").read_bytes(), q) for d, q in train_questions(recipe).items()]
+    images: list[Image.Image] = []
+    groups: list[QueryGroup] = []
+    for pdf, questions in tqdm([*train, *(pretraining_deck(10_000 + n) for n in range(decks))], desc="drawing decks"):
+        first = len(images)
+        with pymupdf.open(stream=pdf, filetype="pdf") as document:
+            images += [DrawnPage.render(page).window()[0] for page in document]
+        queries = []
+        for question in questions:
+            facts = (question.meta_info.model_extra or {}).get("needed_facts", [])
+            queries += [(fact["search_hint"], first + fact["page"] - 1) for fact in facts]
+            if len(facts) == 1:
+                queries.append((question.query, first + facts[0]["page"] - 1))
+        if queries:
+            groups.append(QueryGroup(list(range(first, len(images))), queries))
+    return images, groups
+
+
+def retrieve(recipe: Recipe) -> None:
+    backbone = Qwen2_5_VLForConditionalGeneration.from_pretrained(recipe.models / "nano-base", dtype=torch.float32)
+    processor = build_retriever_processor(build_processor(tokenizer()))
+    model = build_retriever(backbone, recipe.seed)
+    images, groups = retriever_material(recipe, recipe.retriever_decks)
+    pages = see_pages(model, processor, images)
+    train_retriever(
+        model, processor, pages, groups, recipe.runs / "retriever", recipe.retrieve_seconds, seed=recipe.seed
+    )
+    save_checkpoint(model, processor, recipe.models / "nano-retriever")
+
+
+def act(recipe: Recipe) -> None:
+    model = Qwen2_5_VLForConditionalGeneration.from_pretrained(recipe.models / "nano-base", dtype=torch.float32)
+    processor = build_processor(tokenizer())
+    pool = DeckPool(partial(mixed_deck, recipe))
+    streams = [Stream("act", ExpertSamples(pool), 10), Stream("deck", DeckTasks(pool).question_samples, 12)]
+    train_streams(
+        model,
+        processor,
+        streams,
+        recipe.runs / "acting",
+        recipe.act_seconds,
+        seed=recipe.seed,
+        muon_lr=2e-3,
+        adamw_lr=6e-4,
+        decay=0.7,
+    )
+    save_checkpoint(model, processor, recipe.models / "nano-agent")
+
+
+STAGES: dict[str, Callable[[Recipe], None]] = {
+    "read": read,
+    "spell": spell,
+    "read_pages": read_pages,
+    "align": align,
+    "retrieve": retrieve,
+    "act": act,
+}
+
+
+def run_stages(recipe: Recipe, stages: Sequence[str]) -> None:
+    """Run stages in order. Raises ValueError naming an unknown one, FileNotFoundError for a stage run too early."""
+    if unknown := sorted(set(stages) - set(STAGES)):
+        raise ValueError(f"unknown stage {', '.join(unknown)}; there are {', '.join(STAGES)}")
+    torch.set_num_threads(recipe.threads)
+    for stage in stages:
+        print(f"stage {stage}", flush=True)
+        STAGES[stage](recipe)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("stages", nargs="*", help=f"stages to run, in order (default: all of {', '.join(STAGES)})")
+    parser.add_argument("--threads", type=int, default=Recipe.threads)
+    parser.add_argument("--scale", type=float, default=1.0, help="multiply every budget")
+    arguments = parser.parse_args()
+    run_stages(Recipe.scaled(arguments.scale, threads=arguments.threads), arguments.stages or list(STAGES))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""Training samples for the language side: a conversation with images in, batches of token ids out.
+
+The chat format is the policy's own (`<|im_start|>role`, an image as vision_start, pads, vision_end), so that what is
+learned here is what is asked for in a rollout. The loss covers the assistant's turns only, `<|im_end|>` included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from PIL import Image
+from transformers import PreTrainedTokenizerBase, Qwen2_5_VLProcessor
+
+IGNORE = -100
+
+
+@dataclass
+class Sample:
+    """One conversation: turns of (role, parts), a part being a string or an image already at its shown size.
+
+    `kind` names the task, for the log.
+    """
+
+    kind: str
+    turns: list[tuple[str, list[str | Image.Image]]]
+    images: list[Image.Image] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.images = [part for _, parts in self.turns for part in parts if isinstance(part, Image.Image)]
+
+
+def ask(kind: str, question: str, image: Image.Image | None, answer: str) -> Sample:
+    """A single exchange: the question first, so that every image token is read in its light; then the image."""
+    parts: list[str | Image.Image] = [question] if image is None else [question, image]
+    return Sample(kind, [("user", parts), ("assistant", [answer])])
+
+
+def encode(sample: Sample, tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]]:
+    """Token ids and labels (IGNORE outside the assistant's words) of one sample."""
+    ids: list[int] = []
+    labels: list[int] = []
+
+    def add(tokens: list[int], learned: bool) -> None:
+        ids.extend(tokens)
+        labels.extend(tokens if learned else [IGNORE] * len(tokens))
+
+    pad = tokenizer.convert_tokens_to_ids("<|image_pad|>")
+    start, end = (tokenizer.convert_tokens_to_ids(f"<|vision_{edge}|>") for edge in ("start", "end"))
+    for role, parts in sample.turns:
+        learned = role == "assistant"
+        add(tokenizer.encode(f"<|im_start|>{role}\n"), False)
+        for part in parts:
+            if isinstance(part, str):
+                add(tokenizer.encode(part), learned)
+            else:
+                add([start, *[pad] * (part.width // 28 * (part.height // 28)), end], False)
+        add(tokenizer.encode("<|im_end|>"), learned)
+        add(tokenizer.encode("\n"), False)
+    return ids, labels
+
+
+def collate(samples: Sequence[Sample], processor: Qwen2_5_VLProcessor) -> dict[str, torch.Tensor]:
+    """A right-padded batch: input_ids, attention_mask, labels, mm_token_type_ids (batch, length) and the pixels."""
+    tokenizer = processor.tokenizer
+    encoded = [encode(sample, tokenizer) for sample in samples]
+    length = max(len(ids) for ids, _ in encoded)
+    input_ids = torch.full((len(samples), length), tokenizer.pad_token_id)
+    labels = torch.full((len(samples), length), IGNORE)
+    attention = torch.zeros((len(samples), length), dtype=torch.long)
+    for row, (ids, wanted) in enumerate(encoded):
+        input_ids[row, : len(ids)] = torch.tensor(ids)
+        labels[row, : len(ids)] = torch.tensor(wanted)
+        attention[row, : len(ids)] = 1
+    image_token = tokenizer.convert_tokens_to_ids("<|image_pad|>")
+    batch = {
+        "input_ids": input_ids,
+        "attention_mask": attention,
+        "labels": labels,
+        "mm_token_type_ids": (input_ids == image_token).int(),
+    }
+    images = [image for sample in samples for image in sample.images]
+    if images:
+        batch |= processor.image_processor(images=images, do_resize=False, return_tensors="pt")
+    return batch
+
+
+def exact_match(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """(batch,) bool: is every learned token the argmax given the true prefix - that is, would greedy decoding agree?"""
+    wanted = labels[:, 1:]
+    agrees = (logits[:, :-1].argmax(-1) == wanted) | (wanted == IGNORE)
+    return agrees.all(-1)

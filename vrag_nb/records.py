@@ -1,0 +1,174 @@
+"""The records every part of the pipeline exchanges, and how they are stored.
+
+One file, so that a field has one meaning everywhere:
+
+- `Question`: the unified question record of ViDoRAG / VRAG-RL (`uid, query, reference_answer, meta_info`) plus the
+  gold regions that only a generated corpus can know.
+- `Page`: one page image of a corpus, its text layer beside it.
+- `Hit`: one search result.
+
+Coordinate frames. *Page fractions*: [x0, y0, x1, y1] in 0..1 of the page, origin top left; independent of dpi, used in
+every stored gold region. *Page pixels*: pixels of the page image on disk. *Shown pixels*: pixels of the image as the
+model saw it. Only `agent.geometry` converts between the last two.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pandas as pd
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+
+class Region(BaseModel):
+    """A gold region: `box` in page fractions on the 1-based `page` of the question's document."""
+
+    model_config = ConfigDict(extra="forbid")
+    page: int = Field(ge=1)
+    box: tuple[float, float, float, float]
+
+    @field_validator("box")
+    @classmethod
+    def _box_is_ordered(cls, box: tuple[float, float, float, float]) -> tuple[float, float, float, float]:
+        x0, y0, x1, y1 = box
+        if not (0 <= x0 < x1 <= 1 and 0 <= y0 < y1 <= 1):
+            raise ValueError(f"box {box} is not [x0, y0, x1, y1] in page fractions with x0 < x1 and y0 < y1")
+        return box
+
+
+class MetaInfo(BaseModel):
+    """Where a question comes from. `file_name` is the PDF's name; `reference_page` holds 1-based gold pages."""
+
+    model_config = ConfigDict(extra="allow")
+    file_name: str
+    reference_page: list[int] = Field(default_factory=list)
+    source_type: str = "unknown"  # what holds the answer: text | table | chart | layout | ...
+    query_type: str = "unknown"  # how it is reached: single_hop | multi_hop | comparison | arithmetic | unanswerable
+    reference_regions: list[Region] = Field(default_factory=list)
+
+
+class Question(BaseModel):
+    """One question in the unified format. An unanswerable one has the answer "not answerable" and no gold page."""
+
+    model_config = ConfigDict(extra="allow")
+    uid: str
+    query: str
+    reference_answer: str
+    meta_info: MetaInfo
+
+    @property
+    def document(self) -> str:
+        """The document's id: its file name without the `.pdf`."""
+        return self.meta_info.file_name.removesuffix(".pdf")
+
+    @property
+    def gold_page_ids(self) -> list[str]:
+        return [page_id(self.document, page) for page in self.meta_info.reference_page]
+
+
+class Page(BaseModel):
+    """One page image. `image` is a path relative to the corpus folder, `width` x `height` its page pixels."""
+
+    page_id: str
+    document: str
+    page: int = Field(ge=1)
+    image: str
+    width: int
+    height: int
+    text: str = ""
+    sha256: str = ""
+
+
+class Hit(BaseModel):
+    """One search result: a page, its score under the retriever that found it, its 1-based rank."""
+
+    page_id: str
+    score: float
+    rank: int
+
+
+def page_id(document: str, page: int) -> str:
+    """`{document}_{page}`, the page 1-based: the name upstream gives its page images."""
+    return f"{document}_{page}"
+
+
+def read_questions(path: Path) -> list[Question]:
+    """Read unified questions from `.json` (a list, or `{"examples": [...]}`), `.jsonl` or `.parquet`.
+
+    Raises ValueError naming the file, the row and the field when a record does not fit.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"no question file at {path}")
+    questions, seen = [], set()
+    for number, row in enumerate(_rows(path)):
+        try:
+            question = Question.model_validate(row)
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = ".".join(str(part) for part in first["loc"]) or "record"
+            raise ValueError(f"{path}: question {number}, field {field}: {first['msg']}") from None
+        if question.uid in seen:
+            raise ValueError(f"{path}: question {number}: uid {question.uid!r} appears twice; uids must be unique")
+        seen.add(question.uid)
+        questions.append(question)
+    return questions
+
+
+def _rows(path: Path) -> list[dict]:
+    try:
+        if path.suffix == ".parquet":
+            rows = pd.read_parquet(path).to_dict("records")
+            return [{**row, "meta_info": json.loads(row["meta_info"])} for row in rows]
+        if path.suffix == ".jsonl":
+            return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        if path.suffix == ".json":
+            data = json.loads(path.read_text(encoding="utf-8"))
+            rows = data.get("examples") if isinstance(data, dict) else data
+            if not isinstance(rows, list):
+                raise ValueError('expected a list of questions, or {"examples": [...]}')
+            return rows
+    except (ValueError, KeyError, OSError) as error:
+        raise ValueError(f"{path} cannot be read as unified questions: {error}") from error
+    raise ValueError(f"{path}: unknown question format {path.suffix!r}; use .json, .jsonl or .parquet")
+
+
+def write_questions(path: Path, questions: Sequence[Question]) -> None:
+    """Write questions as `.json` (upstream's `{"examples": [...]}`), `.jsonl` or `.parquet`, replacing atomically."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.partial")
+    rows = [question.model_dump(mode="json") for question in questions]
+    if path.suffix == ".parquet":
+        flat = [{**row, "meta_info": json.dumps(row["meta_info"], ensure_ascii=False)} for row in rows]
+        pd.DataFrame(flat).to_parquet(temporary, index=False)
+    elif path.suffix == ".jsonl":
+        temporary.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    elif path.suffix == ".json":
+        text = json.dumps({"examples": rows}, ensure_ascii=False, indent=1)
+        temporary.write_text(text, encoding="utf-8")
+    else:
+        raise ValueError(f"{path}: unknown question format {path.suffix!r}; use .json, .jsonl or .parquet")
+    temporary.replace(path)
+
+
+def read_pages(corpus: Path) -> list[Page]:
+    """The pages of a prepared corpus folder, in document then page order.
+
+    Raises FileNotFoundError that says how to prepare the corpus when it has no `pages.parquet`.
+    """
+    table = Path(corpus) / "pages.parquet"
+    if not table.is_file():
+        raise FileNotFoundError(f"{corpus} holds no pages.parquet: run notebook 01_corpus_prep (or `vrag_nb prep`) on it")
+    return [Page.model_validate(row) for row in pd.read_parquet(table).to_dict("records")]
+
+
+def write_pages(corpus: Path, pages: Iterable[Page]) -> None:
+    """Write `pages.parquet`, replacing atomically."""
+    rows = [page.model_dump() for page in pages]
+    frame = pd.DataFrame(rows, columns=list(Page.model_fields))
+    temporary = Path(corpus) / ".pages.parquet.partial"
+    frame.to_parquet(temporary, index=False)
+    temporary.replace(Path(corpus) / "pages.parquet")

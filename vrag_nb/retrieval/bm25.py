@@ -1,0 +1,86 @@
+"""The text baseline: BM25 over the pages' text layer, through bm25s.
+
+It looks like an embedder to the registry and like an index to the engine, so that a notebook compares it with a visual
+retriever by changing a name; but it has no vectors (`dim` 0). Pages without a text layer can be in the corpus: they are
+never found. Pages that share no word with the query are not returned, so a result may be shorter than `top_k`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import unicodedata
+from collections.abc import Sequence
+from pathlib import Path
+
+import bm25s
+import numpy as np
+from PIL import Image
+
+from vrag_nb.retrieval.embedders import Embedder, register
+from vrag_nb.retrieval.index import PageIndex, Ranking, best
+from vrag_nb.retrieval.storage import Manifest, StoredFile, store_folder
+
+WORD = re.compile(r"\d+(?:[.,]\d+)*|\w+", re.UNICODE)
+
+
+def words(text: str) -> list[str]:
+    """Lower-case words and numbers ("1,234.5" stays one); no stemming, no stop words, the same on every machine."""
+    return WORD.findall(unicodedata.normalize("NFKC", text).lower())
+
+
+@register("bm25")
+class Bm25(Embedder):
+    """The settings of a BM25 index (Lucene's variant): `k1` and `b`."""
+
+    dim = 0
+    multi_vector = False
+
+    def __init__(self, k1: float = 1.5, b: float = 0.75) -> None:
+        self.k1, self.b = k1, b
+        self.options = {"k1": k1, "b": b}
+        self.fingerprint = f"bm25 lucene k1={k1} b={b}"
+
+    def embed_pages(self, images: list[Image.Image], texts: list[str]) -> list[np.ndarray]:
+        raise TypeError("bm25 has no vectors: build an index with it and search that")
+
+    def embed_queries(self, queries: list[str]) -> list[np.ndarray]:
+        raise TypeError("bm25 has no vectors: build an index with it and search that")
+
+    def build(self, folder: Path, texts: Sequence[str]) -> tuple[str, dict[str, StoredFile]]:
+        """Index the texts into `folder`; the name of what was stored, and its manifest entries.
+
+        Raises ValueError when no page has any text.
+        """
+        tokens = [words(text) for text in texts]
+        if not any(tokens):
+            raise ValueError("no page of the corpus has a text layer, so bm25 cannot search it; use a visual embedder")
+        vocabulary = {word: number for number, word in enumerate(sorted({word for page in tokens for word in page}))}
+        numbered = [[vocabulary[word] for word in page] for page in tokens]
+        ranker = bm25s.BM25(method="lucene", k1=self.k1, b=self.b)
+        ranker.index((numbered, vocabulary), create_empty_token=False, show_progress=False)
+        made = folder / f".partial-{hashlib.sha256(self.fingerprint.encode()).hexdigest()[:8]}"
+        shutil.rmtree(made, ignore_errors=True)
+        ranker.save(made, show_progress=False)
+        return store_folder(folder, "bm25", made)
+
+
+class TextIndex(PageIndex):
+    """BM25 opened for searching; queries are plain strings. Statistics are the whole corpus's, whatever the rows."""
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        super().__init__(folder, manifest)
+        assert manifest.bm25 is not None
+        self._ranker = bm25s.BM25.load(self.folder / manifest.bm25, show_progress=False)
+
+    def _rank(self, queries: Sequence[str], top_k: int, rows: np.ndarray | None) -> list[Ranking]:
+        inside = np.arange(len(self.page_ids)) if rows is None else np.unique(rows)
+        return [self._rank_one(query, top_k, inside) for query in queries]
+
+    def _rank_one(self, query: str, top_k: int, inside: np.ndarray) -> Ranking:
+        known = [word for word in words(query) if word in self._ranker.vocab_dict]
+        if not known:
+            return np.zeros(0, np.int64), np.zeros(0, np.float32)
+        scores = self._ranker.get_scores(known)[inside]
+        return best(inside[scores > 0], scores[scores > 0], top_k)

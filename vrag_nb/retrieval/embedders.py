@@ -1,0 +1,148 @@
+"""What turns pages and queries into vectors: the base class, the registry, and what every checkpoint shares.
+
+An embedder is one class in one file, named in a profile:
+
+    @register("my-embedder")
+    class MyEmbedder(Embedder): ...
+
+    embedder = load_embedder("my-embedder", "path/or/hub-id", batch_size=8)
+
+Page and query embeddings are lists of float32 arrays (n_tokens, dim), one per item, holding real tokens only: padding
+never leaves an embedder. A single-vector embedder returns (1, dim). Vectors have length 1: a dot product is a cosine.
+
+`fingerprint` says which weights and which options made the vectors; an index stores it, and opening the index with
+another one is an error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+from PIL import Image
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+BUILT_IN = ("vrag_nb.retrieval.colpali", "vrag_nb.retrieval.bm25")  # modules that register a class on import
+WEIGHTS_AND_SETTINGS = ("*.safetensors", "*.bin", "*config*.json", "tokenizer*.json", "*tokens*.json", "*.model")
+SAMPLED_ABOVE = 256 * 2**20  # bytes; a larger weight file is fingerprinted by its size and three samples
+
+
+@dataclass(frozen=True)
+class SimilarityMap:
+    """Which part of a page each token of a query sees.
+
+    `tokens`: the query's tokens as the tokenizer spells them, the embedder's own augmentation tokens included.
+    `scores`: (n_query_tokens, grid_h, grid_w) cosines; cell (y, x) covers the page's fraction x/grid_w..(x+1)/grid_w
+    from the left and y/grid_h..(y+1)/grid_h from the top.
+    """
+
+    tokens: list[str]
+    scores: np.ndarray
+
+
+class Embedder(ABC):
+    """Turns page images (and their text) and queries into vectors. Subclasses set the attributes when they load."""
+
+    name: ClassVar[str] = ""  # the registry's name, set by `register`
+    multi_vector: bool = True
+    dim: int
+    checkpoint: str = ""
+    fingerprint: str
+    options: dict[str, Any]  # what `load_embedder` must be given again to get the same vectors
+    batch_size: int = 1
+
+    @abstractmethod
+    def embed_pages(self, images: list[Image.Image], texts: list[str]) -> list[np.ndarray]:
+        """One (n_tokens, dim) float32 array a page; `texts` are the text layers, which a visual embedder ignores."""
+
+    @abstractmethod
+    def embed_queries(self, queries: list[str]) -> list[np.ndarray]:
+        """One (n_tokens, dim) float32 array a query."""
+
+    def similarity_map(self, query: str, image: Image.Image) -> SimilarityMap:
+        """Token-by-patch similarity, for display. Raises TypeError where an embedder has no patches to show."""
+        raise TypeError(f"{self.name} has no similarity map: it does not keep one vector per patch of the page")
+
+
+REGISTRY: dict[str, type[Embedder]] = {}
+Class = TypeVar("Class", bound=type[Embedder])
+
+
+def register(name: str) -> Callable[[Class], Class]:
+    """Make an Embedder class loadable under this name."""
+
+    def add(cls: Class) -> Class:
+        cls.name = name
+        REGISTRY[name] = cls
+        return cls
+
+    return add
+
+
+def embedder_kinds() -> list[str]:
+    """The names `load_embedder` knows."""
+    for module in BUILT_IN:
+        importlib.import_module(module)
+    return sorted(REGISTRY)
+
+
+def load_embedder(kind: str, checkpoint: str | Path | None = None, **options: Any) -> Embedder:
+    """Load an embedder by its registered name.
+
+    `checkpoint`: a folder (absolute, or relative to the working directory or the repository) or a hub id; None takes
+    the kind's own default. `options` are the class's (`batch_size`, `device`, `dtype`, `max_visual_tokens`, ...).
+    Raises ValueError for an unknown kind or option, FileNotFoundError when the checkpoint is not there.
+    """
+    if kind not in embedder_kinds():
+        raise ValueError(f"unknown embedder {kind!r}; known: {', '.join(sorted(REGISTRY))}")
+    arguments = {} if checkpoint is None else {"checkpoint": str(checkpoint)}
+    try:
+        return REGISTRY[kind](**arguments, **options)
+    except TypeError as error:
+        if "unexpected keyword" in str(error):
+            raise ValueError(f"embedder {kind!r}: {error}") from None
+        raise
+
+
+def find_checkpoint(checkpoint: str, kind: str) -> Path | None:
+    """The checkpoint's folder, or None when the name can only be a hub id (`owner/name` that is no folder here).
+
+    Raises FileNotFoundError when it looks like a folder and there is none, or none that a model could be loaded from.
+    """
+    for folder in (Path(checkpoint), REPOSITORY / checkpoint):
+        if folder.is_dir():
+            if any((folder / name).is_file() for name in ("config.json", "adapter_config.json")):
+                return folder
+            raise FileNotFoundError(f"{kind}: {folder} holds no config.json: it is not a saved checkpoint")
+    if checkpoint.count("/") == 1 and not checkpoint.startswith((".", "/", "~", "data/")):
+        return None
+    hint = (
+        "run notebook 00_nano_pretraining, or check out data/models" if kind.startswith("nano") else "download it first"
+    )
+    raise FileNotFoundError(f"{kind}: no checkpoint folder at {checkpoint}; {hint}, or name another checkpoint")
+
+
+def fingerprint_folder(folder: Path) -> str:
+    """sha256 over a checkpoint folder's weights, configuration and tokenizer; its documentation does not count."""
+    digest = hashlib.sha256()
+    for path in sorted({path for pattern in WEIGHTS_AND_SETTINGS for path in folder.glob(pattern)}):
+        digest.update(f"{path.name}\0{path.stat().st_size}\0".encode())
+        with path.open("rb") as file:
+            if path.stat().st_size <= SAMPLED_ABOVE:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+                continue
+            for start in (0, path.stat().st_size // 2, path.stat().st_size - 2**20):
+                file.seek(start)
+                digest.update(file.read(2**20))
+    return digest.hexdigest()
+
+
+def batches(items: Sequence[Any], size: int) -> list[Sequence[Any]]:
+    """The items in consecutive groups of `size`, the last one shorter."""
+    return [items[start : start + size] for start in range(0, len(items), size)]

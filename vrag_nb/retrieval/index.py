@@ -1,0 +1,220 @@
+"""Searching stored page vectors: late interaction (MaxSim) and single vectors.
+
+MaxSim (Khattab and Zaharia 2020): score(q, p) = sum over query tokens of the greatest dot product with any token of the
+page. Pages have different numbers of tokens; here they lie one after another with their lengths beside them, and the
+maximum is taken segment by segment, so there is no padding that could win a maximum and a page's score does not depend
+on what it is scored with.
+
+A small corpus is searched exhaustively. A large one in two stages: each page is pooled to a few vectors in a FAISS
+index, every query token asks it for its neighbours, and the most promising pages are scored exactly on their stored
+float16 vectors, which stay on disk (memory-mapped) until asked for.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import faiss
+import numpy as np
+
+from vrag_nb.records import Hit
+from vrag_nb.retrieval.storage import IndexCorruptError, IndexKind, Manifest, check_files, read_manifest
+
+EXACT_UP_TO = 4000  # pages that are scored exhaustively unless told otherwise
+POOLED_VECTORS = 16  # a page's vectors in stage one
+Ranking = tuple[np.ndarray, np.ndarray]  # page rows and their scores, best first
+
+
+def maxsim(queries: Sequence[np.ndarray], tokens: np.ndarray, lengths: Sequence[int] | np.ndarray) -> np.ndarray:
+    """MaxSim of every query with every page: (n_queries, n_pages) float32.
+
+    `queries`: (n_tokens, dim) each. `tokens`: (sum(lengths), dim), the pages' tokens one page after another; `lengths`:
+    each page's token count, at least 1.
+    """
+    if len(lengths) == 0:
+        return np.zeros((len(queries), 0), np.float32)
+    stacked = np.concatenate(list(queries)).astype(np.float32)  # (all query tokens, dim)
+    similarity = np.asarray(tokens, np.float32) @ stacked.T  # (all page tokens, all query tokens)
+    best = np.maximum.reduceat(similarity, _starts(lengths), axis=0)  # (pages, all query tokens)
+    return np.add.reduceat(best, _starts([len(query) for query in queries]), axis=1).T
+
+
+def pool_tokens(tokens: np.ndarray, lengths: Sequence[int] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """At most POOLED_VECTORS unit vectors a page, each the mean of consecutive tokens (strips of the page).
+
+    Returns the vectors (n, dim) float32 and the 0-based page of each (n,).
+    """
+    edges, owners = [], []
+    for page, (start, length) in enumerate(zip(_starts(lengths), lengths, strict=True)):
+        parts = min(POOLED_VECTORS, int(length))
+        edges.append(start + np.arange(parts) * int(length) // parts)
+        owners.append(np.full(parts, page))
+    pooled = np.add.reduceat(np.asarray(tokens, np.float32), np.concatenate(edges), axis=0)
+    norms = np.linalg.norm(pooled, axis=1, keepdims=True)
+    return pooled / np.maximum(norms, 1e-12), np.concatenate(owners)
+
+
+def _starts(lengths: Sequence[int] | np.ndarray) -> np.ndarray:
+    return np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int64)
+
+
+class PageIndex(ABC):
+    """An index opened for searching. Rows are positions in `manifest.pages`."""
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        self.folder, self.manifest = Path(folder), manifest
+        self.page_ids = [page.page_id for page in manifest.pages]
+        self.row_of = {page_id: row for row, page_id in enumerate(self.page_ids)}
+
+    def search(self, queries: Sequence, top_k: int, rows: np.ndarray | None = None) -> list[list[Hit]]:
+        """The best `top_k` pages of every (encoded) query, among `rows` where given; equal scores in page order."""
+        rankings = self._rank(queries, min(top_k, len(self.page_ids) if rows is None else len(rows)), rows)
+        return [
+            [
+                Hit(page_id=self.page_ids[row], score=float(score), rank=rank)
+                for rank, (row, score) in enumerate(zip(found, scores, strict=True), start=1)
+            ]
+            for found, scores in rankings
+        ]
+
+    @abstractmethod
+    def _rank(self, queries: Sequence, top_k: int, rows: np.ndarray | None) -> list[Ranking]: ...
+
+
+class VectorIndex(PageIndex):
+    """What both vector indexes share: the shards, memory-mapped, and the FAISS file."""
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        super().__init__(folder, manifest)
+        self.lengths = np.array([page.vectors for page in manifest.pages], np.int64)
+        self._shards = [np.load(self.folder / name, mmap_mode="r") for name in manifest.shards]
+        self._first_row = np.arange(len(self._shards) + 1) * manifest.shard_pages
+        self._first_row[-1] = len(self.page_ids)
+        for number, name in enumerate(manifest.shards):
+            expected = (int(self.lengths[self._rows_of(number)].sum()), manifest.dim)
+            if self._shards[number].shape != expected:
+                raise IndexCorruptError(f"{folder}/{name}: shape {self._shards[number].shape}, expected {expected}")
+        self._faiss = faiss.read_index(str(self.folder / manifest.faiss)) if manifest.faiss else None
+
+    def _rows_of(self, shard: int) -> slice:
+        return slice(int(self._first_row[shard]), int(self._first_row[shard + 1]))
+
+    def vectors(self, row: int) -> np.ndarray:
+        """A page's stored vectors, (n_tokens, dim) float16."""
+        shard = row // self.manifest.shard_pages
+        start = int(self.lengths[self._rows_of(shard).start : row].sum())
+        return self._shards[shard][start : start + int(self.lengths[row])]
+
+    def _pieces(self, rows: np.ndarray | None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Rows (all when None) shard by shard, with their vectors one page after another."""
+        for shard, tokens in enumerate(self._shards):
+            inside = np.arange(len(self.page_ids))[self._rows_of(shard)]
+            if rows is None:
+                yield inside, tokens
+                continue
+            chosen = np.intersect1d(inside, rows)
+            if len(chosen):
+                yield chosen, np.concatenate([self.vectors(int(row)) for row in chosen])
+
+
+class MultiVectorIndex(VectorIndex):
+    """Late interaction.
+
+    `exact`: score every page (True), only those that leave stage one (False), or by the corpus's size (None: every page
+    up to EXACT_UP_TO). `candidates`: how many leave stage one.
+    """
+
+    exact: bool | None = None
+    candidates: int = 256
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        super().__init__(folder, manifest)
+        pooled = np.minimum(self.lengths, POOLED_VECTORS)
+        self._owner = np.repeat(np.arange(len(pooled)), pooled)  # page row of every FAISS vector
+
+    def score_rows(
+        self, queries: Sequence[np.ndarray], rows: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Exact MaxSim: the rows in page order, and (n_queries, n_rows) scores."""
+        pieces = [(chosen, maxsim(queries, tokens, self.lengths[chosen])) for chosen, tokens in self._pieces(rows)]
+        if not pieces:
+            return np.zeros(0, np.int64), np.zeros((len(queries), 0), np.float32)
+        return np.concatenate([chosen for chosen, _ in pieces]), np.concatenate([part for _, part in pieces], axis=1)
+
+    def _rank(self, queries: Sequence[np.ndarray], top_k: int, rows: np.ndarray | None) -> list[Ranking]:
+        count = len(self.page_ids) if rows is None else len(rows)
+        exhaustive = count <= EXACT_UP_TO if self.exact is None else self.exact
+        if exhaustive or count <= max(top_k, self.candidates):
+            found, scores = self.score_rows(queries, rows)
+            return [best(found, row, top_k) for row in scores]
+        rankings = []
+        for query in queries:
+            found, scores = self.score_rows([query], self.nearest(query, max(top_k, self.candidates), rows))
+            rankings.append(best(found, scores[0], top_k))
+        return rankings
+
+    def nearest(self, query: np.ndarray, count: int, rows: np.ndarray | None = None) -> np.ndarray:
+        """Stage one: the rows of about `count` pages that look best on their pooled vectors.
+
+        A page that a query token did not retrieve is credited with the worst similarity the token did retrieve (the
+        imputation of XTR, Lee et al., arXiv 2304.01982).
+        """
+        assert self._faiss is not None
+        wanted = min(4 * count, len(self._owner))
+        allowed = None if rows is None else np.flatnonzero(np.isin(self._owner, rows))
+        similar, ids = _faiss_search(self._faiss, query, wanted, allowed)  # (n_tokens, wanted)
+        hit = ids >= 0
+        floor = np.where(hit, similar, np.inf).min(axis=1, keepdims=True)
+        seen = np.unique(self._owner[ids[hit]])
+        credit = np.repeat(floor, len(seen), axis=1)  # (n_tokens, pages seen)
+        token = np.broadcast_to(np.arange(len(ids))[:, None], ids.shape)[hit]
+        np.maximum.at(credit, (token, np.searchsorted(seen, self._owner[ids[hit]])), similar[hit])
+        return best(seen, credit.sum(axis=0), count)[0]
+
+
+class SingleVectorIndex(VectorIndex):
+    """One vector a page: FAISS's inner product over all of them, or over the rows asked for."""
+
+    def _rank(self, queries: Sequence[np.ndarray], top_k: int, rows: np.ndarray | None) -> list[Ranking]:
+        assert self._faiss is not None
+        if top_k == 0:
+            return [(np.zeros(0, np.int64), np.zeros(0, np.float32)) for _ in queries]
+        scores, found = _faiss_search(self._faiss, np.concatenate(list(queries)), top_k, rows)
+        return [best(ids[ids >= 0], row[ids >= 0], top_k) for ids, row in zip(found, scores, strict=True)]
+
+
+def _faiss_search(index: faiss.Index, queries: np.ndarray, count: int, ids: np.ndarray | None) -> Ranking:
+    """(scores, ids), each (n, count); among `ids` only where given. Missing neighbours have id -1."""
+    only = (
+        None
+        if ids is None
+        else faiss.SearchParameters(  # type: ignore[call-arg]
+            sel=faiss.IDSelectorBatch(ids.astype(np.int64))
+        )
+    )
+    return index.search(np.ascontiguousarray(queries, np.float32), count, params=only)
+
+
+def best(rows: np.ndarray, scores: np.ndarray, count: int) -> Ranking:
+    """The `count` rows of greatest score, equal ones in row order."""
+    order = np.lexsort((rows, -scores))[:count]
+    return rows[order], scores[order]
+
+
+def open_index(folder: Path, verify: bool = True) -> PageIndex:
+    """Open whatever index the folder holds. `verify` reads every file to compare checksums; sizes are always compared.
+
+    Raises FileNotFoundError, IndexCorruptError or IndexMismatchError (`retrieval.storage`), each saying what to do.
+    """
+    from vrag_nb.retrieval.bm25 import TextIndex  # bm25.py needs PageIndex from here
+
+    manifest = read_manifest(folder)
+    check_files(folder, manifest, verify)
+    kinds: dict[IndexKind, type[PageIndex]] = {
+        "multi_vector": MultiVectorIndex,
+        "single_vector": SingleVectorIndex,
+        "text": TextIndex,
+    }
+    return kinds[manifest.kind](Path(folder), manifest)
