@@ -7,7 +7,9 @@ empty folder, kills the process with SIGKILL at a random moment of its work (eve
 it), runs it again to the end, and compares every file with the undisturbed result. Prints a table; exits 1 when a byte
 differs. Without a nano retriever the index is built with a tiny one of random weights, which takes the same path.
 
-Moments are drawn over the undisturbed run's duration, counted from the end of the imports, so that kills fall on work.
+A moment is drawn as progress, not as time, which on a busy machine would often fall after the end: so many files
+written (of the most that the undisturbed run ever had), plus up to MAX_DELAY seconds. A run whose result was complete
+before its kill is no trial: another moment is drawn.
 """
 
 from __future__ import annotations
@@ -26,17 +28,26 @@ from dataclasses import dataclass
 from pathlib import Path
 
 STARTED = "work begins"
+MAX_DELAY = 0.1  # seconds between the drawn file's appearance and the kill: moments between two files count too
+POLL = 0.002  # seconds
 
 
 @dataclass
 class Trial:
-    """One kill: when it fell (seconds into the work), what it left behind, and whether the rerun's bytes fit."""
+    """One kill: after which file it fell, what it left behind, and whether the rerun's bytes fit.
+
+    `killed` is False when the result was already complete when the kill came, and the trial then says nothing.
+    """
 
     stage: str
-    second: float
-    finished_first: bool
+    after_files: int
+    killed: bool
     files_left: int
     identical: bool
+
+
+def count_files(folder: Path) -> int:
+    return sum(len(files) for _, _, files in os.walk(folder))
 
 
 def tree_digest(folder: Path) -> dict[str, str]:
@@ -103,13 +114,16 @@ def start_stage(stage: str, source: Path, target: Path, checkpoint: str, workers
     return process
 
 
-def finish_stage(stage: str, source: Path, target: Path, checkpoint: str, workers: int) -> float:
-    """Run the stage to its end; the seconds its work took."""
+def finish_stage(stage: str, source: Path, target: Path, checkpoint: str, workers: int) -> int:
+    """Run the stage to its end; the most files its target ever held."""
     process = start_stage(stage, source, target, checkpoint, workers)
-    begun = time.monotonic()
-    if process.wait():
+    most = 0
+    while process.poll() is None:
+        most = max(most, count_files(target))
+        time.sleep(POLL)
+    if process.returncode:
         raise RuntimeError(f"{stage} failed with exit code {process.returncode}")
-    return time.monotonic() - begun
+    return most
 
 
 def try_kill(
@@ -117,49 +131,61 @@ def try_kill(
     source: Path,
     target: Path,
     expected: dict[str, str],
-    second: float,
+    moment: tuple[int, float],
     checkpoint: str,
     workers: int,
     with_children: bool,
 ) -> Trial:
-    """Start the stage in an empty folder, kill it at `second`, run it to the end, compare."""
+    """Start the stage in an empty folder, kill it at `moment` (files written, seconds after), rerun it, compare."""
+    files, delay = moment
     shutil.rmtree(target, ignore_errors=True)
     process = start_stage(stage, source, target, checkpoint, workers)
-    try:
-        process.wait(timeout=second)
-    except subprocess.TimeoutExpired:
+    while process.poll() is None and count_files(target) < files:
+        time.sleep(POLL)
+    time.sleep(delay)
+    if process.poll() is None:
         (os.killpg if with_children else os.kill)(process.pid, signal.SIGKILL)
-        process.wait()
-    left = len(tree_digest(target)) if target.is_dir() else 0
+    # A process can also be hit while it shuts down, its work done: only an unfinished result makes a trial.
+    killed = process.wait() == -signal.SIGKILL and tree_digest(target) != expected
+    left = count_files(target)
     finish_stage(stage, source, target, checkpoint, workers)
-    return Trial(stage, second, process.returncode == 0, left, tree_digest(target) == expected)
+    return Trial(stage, files, killed, left, tree_digest(target) == expected)
 
 
 def run_trials(documents: Path, work: Path, kills: int, seed: int, checkpoint: str, workers: int = 2) -> list[Trial]:
-    """`kills` trials of prep and of indexing, in `work`."""
+    """`kills` trials of prep and of indexing, in `work`. Raises RuntimeError when the stage is too short to be hit."""
     draw = random.Random(seed)
     corpus, index = work / "corpus", work / "index"
-    stages = {"prep": (documents, corpus), "index": (corpus, index)}
-    trials = []
-    for stage, (source, target) in stages.items():
-        seconds = finish_stage(stage, source, target, checkpoint, workers)
+    trials: list[Trial] = []
+    for stage, source, target in (("prep", documents, corpus), ("index", corpus, index)):
+        most = finish_stage(stage, source, target, checkpoint, workers)
         expected = tree_digest(target)
-        print(f"{stage}: undisturbed in {seconds:.1f} s, {len(expected)} files", flush=True)
-        for number in range(kills):
-            second = draw.uniform(0, seconds)
+        print(f"{stage}: {len(expected)} files when undisturbed", flush=True)
+        done = 0
+        for attempt in range(5 * kills):
+            moment = (draw.randint(0, most), draw.uniform(0, MAX_DELAY))
             again = target.with_name(f"{target.name}-again")
-            trial = try_kill(stage, source, again, expected, second, checkpoint, workers, number % 2 == 1)
-            trials.append(trial)
-            print(f"{stage} {number + 1}/{kills}: killed at {second:.2f} s, identical: {trial.identical}", flush=True)
+            trial = try_kill(stage, source, again, expected, moment, checkpoint, workers, attempt % 2 == 1)
+            if not trial.identical or trial.killed:
+                trials.append(trial)
+                done += 1
+                print(f"{stage} {done}/{kills}: after {moment[0]} files, identical: {trial.identical}", flush=True)
+            if done == kills:
+                break
+        else:
+            raise RuntimeError(f"{stage}: only {done} of {kills} kills hit a running process; give it more documents")
     return trials
 
 
 def table(trials: list[Trial]) -> str:
     """The trials as a markdown table."""
-    lines = ["| stage | killed at (s) | files left by the kill | rerun byte-identical |", "|---|---|---|---|"]
+    lines = [
+        "| stage | killed once it had written | files left by the kill | rerun byte-identical |",
+        "|---|---|---|---|",
+    ]
     for trial in trials:
-        when = "after its end" if trial.finished_first else f"{trial.second:.2f}"
-        lines.append(f"| {trial.stage} | {when} | {trial.files_left} | {'yes' if trial.identical else 'NO'} |")
+        result = "yes" if trial.identical else "NO"
+        lines.append(f"| {trial.stage} | {trial.after_files} files | {trial.files_left} | {result} |")
     return "\n".join(lines)
 
 

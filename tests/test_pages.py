@@ -113,10 +113,10 @@ def test_bad_files_are_named_and_the_rest_goes_on(tmp_path):
     assert poster.width * poster.height <= 500_000
 
 
-def make_tiff(path: Path, shades: list[int]) -> Path:
+def make_tiff(path: Path, shades: list[int], size: tuple[int, int] = (20, 30)) -> Path:
     """A document like any other, and quicker for a worker to open than a PDF."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    first, *rest = [Image.new("L", (20, 30), shade) for shade in shades]
+    first, *rest = [Image.new("L", size, shade) for shade in shades]
     first.save(path, save_all=True, append_images=rest)
     return path
 
@@ -195,12 +195,14 @@ def test_a_killed_prep_ends_with_the_same_bytes(tmp_path):
     interruption = load_benchmark()
     documents = tmp_path / "documents"
     for number in range(4):
-        make_tiff(documents / f"{number}.tif", [number] * 20)
-    seconds = interruption.finish_stage("prep", documents, tmp_path / "calm", "", 1)
+        make_tiff(documents / f"{number}.tif", [number] * 20, size=(500, 700))
+    interruption.finish_stage("prep", documents, tmp_path / "calm", "", 1)
     expected = interruption.tree_digest(tmp_path / "calm")
     assert sum(name.startswith("pages/") for name in expected) == 80
-    for fraction, with_children in ((0.6, True), (0.85, False)):
+    for files, with_children in ((10, True), (50, False)):
         trial = interruption.try_kill(
-            "prep", documents, tmp_path / "killed", expected, fraction * seconds, "", 1, with_children
+            "prep", documents, tmp_path / "killed", expected, (files, 0.0), "", 1, with_children
         )
+        assert trial.killed, "the kill fell on a running process"
+        assert trial.files_left < len(expected)
         assert trial.identical

@@ -126,10 +126,10 @@ def _rows(path: Path) -> list[dict]:
             return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
         if path.suffix == ".json":
             data = json.loads(path.read_text(encoding="utf-8"))
-            rows = data.get("examples") if isinstance(data, dict) else data
-            if not isinstance(rows, list):
+            examples = data.get("examples") if isinstance(data, dict) else data
+            if not isinstance(examples, list):
                 raise ValueError('expected a list of questions, or {"examples": [...]}')
-            return rows
+            return examples
     except (ValueError, KeyError, OSError) as error:
         raise ValueError(f"{path} cannot be read as unified questions: {error}") from error
     raise ValueError(f"{path}: unknown question format {path.suffix!r}; use .json, .jsonl or .parquet")
@@ -161,7 +161,9 @@ def read_pages(corpus: Path) -> list[Page]:
     """
     table = Path(corpus) / "pages.parquet"
     if not table.is_file():
-        raise FileNotFoundError(f"{corpus} holds no pages.parquet: run notebook 01_corpus_prep (or `vrag_nb prep`) on it")
+        raise FileNotFoundError(
+            f"{corpus} holds no pages.parquet: run notebook 01_corpus_prep (or `vrag_nb prep`) on it"
+        )
     return [Page.model_validate(row) for row in pd.read_parquet(table).to_dict("records")]
 
 

@@ -29,17 +29,18 @@ const times = (size) => `${size[0]} × ${size[1]} px`;
 const box = (values) => `[${values.join(", ")}]`;
 const isEmpty = (value) => !value || Object.keys(value).length === 0;
 
-// An <img> whose source follows a bytes trait; the old object URL is given back.
+// PNG bytes as an address for an <img>, given back as soon as the image has loaded.
+function source(image, bytes) {
+  if (!bytes || !bytes.byteLength) return image.removeAttribute("src");
+  const url = URL.createObjectURL(new Blob([bytes], { type: "image/png" }));
+  image.addEventListener("load", () => URL.revokeObjectURL(url), { once: true });
+  image.src = url;
+}
+
+// An <img> that follows a bytes trait.
 function picture(model, trait, on, alt) {
   const image = h("img", { class: "vrag-image", draggable: "false", alt });
-  let url = null;
-  const draw = () => {
-    const bytes = model.get(trait);
-    if (url) URL.revokeObjectURL(url);
-    url = bytes && bytes.byteLength ? URL.createObjectURL(new Blob([bytes], { type: "image/png" })) : null;
-    if (url) image.src = url;
-    else image.removeAttribute("src");
-  };
+  const draw = () => source(image, model.get(trait));
   on(`change:${trait}`, draw);
   draw();
   return image;
@@ -386,7 +387,6 @@ function hitsCard(model, on) {
       model.send({ kind: "search", query: query.value });
     },
   }, query, h("button", { class: "vrag-button", type: "submit" }, "Search"));
-  let urls = [];
   const card = h("section", { class: "vrag-hits vrag-card", "aria-label": "Search hits" },
     h("div", { class: "vrag-card-head" }, h("h4", {}, "Search hits"), title, h("span", { class: "vrag-spring" }), turns, form, previous, place, next), list);
   const draw = () => {
@@ -400,15 +400,18 @@ function hitsCard(model, on) {
     place.textContent = total ? `${first + 1}–${first + rows.length} of ${total}` : "no hits";
     previous.disabled = first === 0;
     next.disabled = first + rows.length >= total;
-    urls.forEach((url) => URL.revokeObjectURL(url));
-    urls = model.get("thumbnails").map((bytes) => URL.createObjectURL(new Blob([bytes], { type: "image/png" })));
+    const thumbnails = rows.map((row, index) => {
+      const image = h("img", { alt: "", draggable: "false" });
+      source(image, model.get("thumbnails")[index]);
+      return image;
+    });
     list.replaceChildren(...rows.map((row, index) => h("li", { class: "vrag-hit-item" }, h(
       "button",
       {
         class: `vrag-hit${row.gold ? " vrag-hit--gold" : ""}`, type: "button", "aria-pressed": String(row.open), "data-page-id": row.page_id,
         title: `Open ${row.page_id}`, onclick: () => model.send({ kind: "page", page_id: row.page_id }),
       },
-      urls[index] ? h("img", { src: urls[index], alt: "", draggable: "false" }) : null,
+      thumbnails[index],
       h("span", { class: "vrag-hit-name" }, `${row.rank}. ${row.page_id}`),
       h("span", { class: "vrag-hit-facts" }, h("span", { class: "vrag-score vrag-number" }, row.score.toFixed(3)),
         row.gold ? badge("gold", "★ gold", "gold page") : "", row.seen ? badge("plain", "shown", "the model was shown this page") : "")))));
@@ -438,10 +441,13 @@ function render({ model, el }) {
   });
   root.append(
     trajectories(model, on), question(model, on), stepper(model, on, go), notice,
-    h("div", { class: "vrag-columns" }, pageCard(model, on), h("div", { class: "vrag-side" }, words(model, on), seenCard(model, on), ownCard(model, on))),
+    h("div", { class: "vrag-columns" },
+      h("div", { class: "vrag-side" }, pageCard(model, on), ownCard(model, on)),
+      h("div", { class: "vrag-side" }, words(model, on), seenCard(model, on))),
     hitsCard(model, on));
   root.addEventListener("keydown", (event) => {
-    if (event.target.closest("input, select, textarea") || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.target.closest("input, select, textarea")) return event.stopPropagation(); // or the notebook eats Enter
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
     const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     const trait = event.shiftKey ? "trajectory_index" : "turn_index";
     if (by) go(trait, model.get(trait) + by);

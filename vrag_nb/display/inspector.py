@@ -81,7 +81,7 @@ class TrajectoryInspector(anywidget.AnyWidget):
         budget: Budget | None = None,
         engine: Engine | None = None,
         *,
-        correct: Verdict = scenes.same_words,
+        correct: Verdict = scenes.answer_is_right,
         top_k: int = 10,
         **traits: Any,
     ) -> None:

@@ -20,6 +20,7 @@ from vrag_nb.agent.environment import Settings
 from vrag_nb.agent.geometry import Box, Budget, Size, View
 from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.trajectory import Observation, Trajectory, Turn, read_trajectories
+from vrag_nb.evaluation.answers import is_correct
 from vrag_nb.records import Page, Question
 
 MarkKind = Literal["model", "written", "before", "gold", "yours"]
@@ -117,18 +118,11 @@ def zoom(view: View) -> float:
     return view.shown_size[0] / (x1 - x0)
 
 
-def same_words(trajectory: Trajectory) -> bool | None:
-    """A first verdict: the answer equals the reference but for case, spaces and a final stop; None without a reference.
-
-    Callers with a better judge (numeric tolerance, a language model) pass their own `Verdict`.
-    """
+def answer_is_right(trajectory: Trajectory) -> bool | None:
+    """The default verdict: `evaluation.answers.is_correct`, which the results use too; None without a reference."""
     if trajectory.reference is None:
         return None
-    answer, reference = (
-        " ".join(text.casefold().split()).removesuffix(".")
-        for text in (trajectory.answer or "", trajectory.reference.reference_answer)
-    )
-    return answer == reference
+    return is_correct(trajectory.answer, trajectory.reference.reference_answer)
 
 
 def gold_regions(question: Question | None, page: Page) -> list[Box]:

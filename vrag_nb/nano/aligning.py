@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from transformers import Qwen2_5_VLForConditionalGeneration, Qwen2_5_VLProcessor
 
 from vrag_nb.nano.optimisation import Optimisers, RunLog, load_state, save_state, to_bfloat16
-from vrag_nb.nano.reading import linear_patch_embedding
+from vrag_nb.nano.reading import Level, linear_patch_embedding
 from vrag_nb.nano.samples import Sample, collate, exact_match
 
 
@@ -40,7 +40,7 @@ class StreamBatches(IterableDataset):
     """Yields (stream name, sample kinds, batch) in rotation over the streams."""
 
     def __init__(
-        self, streams: list[Stream], processor: Qwen2_5_VLProcessor, difficulties: Mapping[str, Value], seed: int
+        self, streams: list[Stream], processor: Qwen2_5_VLProcessor, difficulties: Mapping[str, Level], seed: int
     ) -> None:
         self.streams, self.processor, self.difficulties, self.seed = streams, processor, difficulties, seed
 
@@ -153,7 +153,7 @@ def train_streams(
             )
 
 
-def _promote(stream: Stream, difficulty: Value, running: RunningMatch, kinds: list[str]) -> None:
+def _promote(stream: Stream, difficulty: Level, running: RunningMatch, kinds: list[str]) -> None:
     level = sum(running.means[kind] for kind in kinds) / len(kinds)
     if level > stream.promote_at and difficulty.value < 1:
         difficulty.value = min(1.0, difficulty.value + stream.difficulty_step)

@@ -72,10 +72,10 @@ class DrawnPage:
         return render(self.image, (x0, y0, x1, y1), (width, height)), glyphs
 
 
-def jitter(rng: random.Random, box: Box, size: tuple[int, int], amount: float = 0.12) -> Box:
+def jitter(rng: random.Random, box: Box, size: tuple[int, int], amount: float = 0.05) -> Box:
     """Grow each side by up to `amount` of the box's extent (at least a few pixels), inside the page."""
     x0, y0, x1, y1 = box
-    dx, dy = (x1 - x0) * amount + 6, (y1 - y0) * amount + 6
+    dx, dy = (x1 - x0) * amount + 4, (y1 - y0) * amount + 4
     return (
         max(0.0, x0 - rng.uniform(0, dx)),
         max(0.0, y0 - rng.uniform(0, dy)),
@@ -123,8 +123,12 @@ class DeckTasks:
         self.pool = pool
 
     def glyphs(self, rng: random.Random, difficulty: float) -> tuple[Image.Image, list[Glyph]]:
-        """A window of a random page: the whole of it, or a random part of any shape."""
-        pages, _ = self.pool.pick(rng)
+        """What an agent might look at: mostly the region of a question, jittered; else a page or any part of one."""
+        pages, questions = self.pool.pick(rng)
+        facts = (rng.choice(questions).meta_info.model_extra or {}).get("needed_facts", [])
+        if facts and rng.random() < 0.75:
+            page = pages[facts[0]["page"] - 1]
+            return page.window(jitter(rng, page.box(tuple(facts[0]["box"])), page.image.size))
         page = rng.choice(pages)
         if rng.random() < 0.2:
             return page.window()

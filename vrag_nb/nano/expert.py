@@ -9,14 +9,19 @@ the page sizes and the crops that a rollout will meet. Only trajectories that en
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from PIL import Image as PILImage
 
-from vrag_nb.agent.environment import Environment, Session, Settings
+from vrag_nb.agent.actions import Action
+from vrag_nb.agent.environment import Environment, Observer
+from vrag_nb.agent.observers import InvalidAction, Session, Settings
 from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.policy import Generation, Image
+from vrag_nb.agent.prompting import fill_prompt, load_prompt
+from vrag_nb.agent.trajectory import Observation
 from vrag_nb.nano.deck_tasks import BUDGET, Box, DeckPool, DrawnPage, jitter
 from vrag_nb.nano.samples import Sample
 from vrag_nb.records import Hit, Page, Question, page_id
@@ -43,12 +48,17 @@ class DeckPages(PageStore):
             for number, (name, image) in enumerate(self._drawn.items(), start=1)
         }
 
+    @property
+    def names(self) -> list[str]:
+        """The page ids, in page order."""
+        return list(self._drawn)
+
     def image(self, page_id: str) -> PILImage.Image:
         return self._drawn[page_id]
 
 
 class FlawedSearch:
-    """A search that is told the gold page of every hint and puts it first with probability `recall`, else a bit lower."""
+    """A search that knows each hint's gold page and ranks it first with probability `recall`, else a bit lower."""
 
     def __init__(self, page_ids: list[str], gold: dict[str, str], rng: random.Random, recall: float) -> None:
         self.page_ids, self.gold, self.rng, self.recall = page_ids, gold, rng, recall
@@ -61,7 +71,7 @@ class FlawedSearch:
         others = [name for name in self.page_ids if name != self.gold.get(query)]
         self.rng.shuffle(others)
         place = 0 if seed < self.recall else self.rng.choice([1, 1, 2])
-        ranked = others[:place] + [self.gold[query]] + others[place:] if query in self.gold else others
+        ranked = [*others[:place], self.gold[query], *others[place:]] if query in self.gold else others
         return [Hit(page_id=name, score=-float(rank), rank=rank) for rank, name in enumerate(ranked, start=1)]
 
 
@@ -71,7 +81,7 @@ class PrivilegedExpert:
 
     question: Question
     rng: random.Random
-    slack: float = 0.08  # how far a box may reach past the gold region, as a share of its extent
+    slack: float = 0.04  # how far a box may reach past the gold region, as a share of its extent
 
     def __post_init__(self) -> None:
         extra: dict[str, Any] = self.question.meta_info.model_extra or {}
@@ -86,7 +96,8 @@ class PrivilegedExpert:
             if session.last_page != page_id(self.question.document, page) or session.last_view is None:
                 return self._search(session)
             here = [fact for fact in self.facts[self.collected :] if fact["page"] == page]
-            if self.small_print and session.last_view.crop_box is None:
+            refused = bool(session.turns) and session.turns[-1].action.kind == "invalid"
+            if self.small_print and session.last_view.crop_box is None and not refused:
                 return self._crop(session, here)
             self.collected += len(here)
         return f"<think>{self._read()}</think>\n<answer>{self.question.reference_answer}</answer>"
@@ -120,18 +131,28 @@ class PrivilegedExpert:
 
 
 def play(
-    question: Question, pages: list[DrawnPage], rng: random.Random, recall: float = 0.75, prompt: str = "nano"
+    question: Question,
+    pages: list[DrawnPage],
+    rng: random.Random,
+    recall: float = 0.75,
+    prompt: str = "nano",
+    observers: Mapping[str, Observer] | None = None,
 ) -> Session:
     """The expert's session on a question, in the real environment over the question's deck."""
     store = DeckPages(question.document, pages)
     expert = PrivilegedExpert(question, rng)
     gold = {fact["search_hint"]: page_id(question.document, fact["page"]) for fact in expert.facts}
-    engine = FlawedSearch(list(store._pages), gold, rng, recall)
-    environment = Environment(engine, store, EXPERT_SETTINGS, prompt)
+    engine = FlawedSearch(store.names, gold, rng, recall)
+    environment = Environment(engine, store, EXPERT_SETTINGS, prompt, observers=observers)
     session = environment.start(question)
     while not session.done:
         environment.advance([session], [Generation(expert.turn(session), finish_reason="action")])
     return session
+
+
+def refuse_crop(session: Session, action: Action, hits: list[Hit]) -> list[Observation]:
+    """An observer that shows nothing: how an environment without crops answers a box."""
+    raise InvalidAction("images cannot be enlarged here; search for another page, or answer.")
 
 
 def session_sample(session: Session) -> Sample:
@@ -145,14 +166,44 @@ def session_sample(session: Session) -> Sample:
     return Sample("act", turns)
 
 
+def forced_sample(question: Question, pages: list[DrawnPage], rng: random.Random) -> Sample:
+    """A conversation that must be answered at once: without a page, with the best page, or with three.
+
+    Baselines put the model there, and a model that never saw it would answer with a search: a flaw of training, not
+    of the baseline. Only the answer is learned.
+    """
+    answer = f"<think>I must answer.</think>\n<answer>{question.reference_answer}</answer>"
+    prompt = fill_prompt(load_prompt("nano"), question.query)
+    shown = rng.choice([0, 1, 3])
+    if not shown:
+        return Sample("forced", [("user", [f"{prompt}\n\n{EXPERT_SETTINGS.forced_text}"]), ("assistant", [answer])])
+    gold = [page - 1 for page in question.meta_info.reference_page][:shown]
+    others = [number for number in range(len(pages)) if number not in gold]
+    chosen = gold + rng.sample(others, min(shown - len(gold), len(others)))
+    images = [pages[number].window()[0] for number in chosen]
+    turns: list[tuple[str, list[str | PILImage.Image]]] = [
+        ("user", [prompt]),
+        ("assistant", [f"<search>{question.query}</search>"]),
+        ("user", [*images, EXPERT_SETTINGS.forced_text]),
+        ("assistant", [answer]),
+    ]
+    return Sample("forced", turns, learn_from=3)
+
+
 class ExpertSamples:
-    """Draws expert trajectories from a pool of decks, right answers only, at most `max_turns` turns of the model."""
+    """Draws expert trajectories from a pool of decks, right answers only, at most `max_turns` turns of the model.
+
+    One in eight is played where crops are refused, and one in eight is a question to be answered at once.
+    """
 
     def __init__(self, pool: DeckPool, max_turns: int = 6) -> None:
         self.pool, self.max_turns = pool, max_turns
 
     def __call__(self, rng: random.Random, difficulty: float) -> list[Sample]:
         pages, questions = self.pool.pick(rng)
-        session = play(rng.choice(questions), pages, rng)
-        kept = session.error is None and session.answer == session.question.reference_answer
+        question, kind = rng.choice(questions), rng.random()
+        if kind < 0.125:
+            return [forced_sample(question, pages, rng)]
+        session = play(question, pages, rng, observers={"bbox": refuse_crop} if kind > 0.875 else None)
+        kept = session.error is None and session.answer == question.reference_answer
         return [session_sample(session)] if kept and len(session.turns) <= self.max_turns else []

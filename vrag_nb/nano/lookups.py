@@ -85,7 +85,7 @@ def drawn_table(rng: random.Random, difficulty: float) -> Sample:
             shift = widths[column] - 8 - font.getlength(text) if column and right_aligned else 0
             draw.text((x + shift, top + number * pitch), text, font=font, fill=ink)
             x += widths[column]
-    row, column = rng.randrange(rows), rng.randrange(columns)
+    asked_row, asked_column = rng.randrange(rows), rng.randrange(columns)
     template = rng.choice(QUESTIONS_ROW if columns == 1 else QUESTIONS_CELL)
-    question = template.format(row=labels[row], column=headers[column])
-    return ask(f"table{columns}", question, image, cells[row][column])
+    question = template.format(row=labels[asked_row], column=headers[asked_column])
+    return ask(f"table{columns}", question, image, cells[asked_row][asked_column])

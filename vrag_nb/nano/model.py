@@ -11,10 +11,13 @@ paper at zero, without which a model this small does not start to read.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import (
+    PreTrainedModel,
     PreTrainedTokenizerBase,
     Qwen2_5_VLConfig,
     Qwen2_5_VLForConditionalGeneration,
@@ -23,9 +26,11 @@ from transformers import (
 )
 from transformers.models.qwen2_vl.video_processing_qwen2_vl import Qwen2VLVideoProcessor
 
+from vrag_nb.nano.tokenizer import token_id
+
 FACTOR = 28  # pixels per language token, both ways: patch 14, merge 2
-MIN_PIXELS = 96 * FACTOR**2
-MAX_PIXELS = 168 * FACTOR**2
+MIN_PIXELS = 128 * FACTOR**2
+MAX_PIXELS = 224 * FACTOR**2
 
 
 @dataclass(frozen=True)
@@ -45,8 +50,13 @@ def nano_config(tokenizer: PreTrainedTokenizerBase, size: NanoSize = NanoSize())
     head_dim = size.text_width // size.text_heads
     rotary = head_dim // 2
     spatial = (rotary - rotary // 4) // 2
-    ids = tokenizer.convert_tokens_to_ids
-    text = {
+    ids = partial(token_id, tokenizer)
+    common: dict[str, Any] = {
+        "bos_token_id": ids("<|im_start|>"),
+        "eos_token_id": ids("<|im_end|>"),
+        "pad_token_id": ids("<|endoftext|>"),
+    }
+    text: dict[str, Any] = {
         "vocab_size": len(tokenizer),
         "hidden_size": size.text_width,
         "intermediate_size": int(size.text_width * 8 / 3) // 32 * 32,
@@ -60,11 +70,9 @@ def nano_config(tokenizer: PreTrainedTokenizerBase, size: NanoSize = NanoSize())
             "mrope_section": [rotary - 2 * spatial, spatial, spatial],
         },
         "tie_word_embeddings": True,
-        "bos_token_id": ids("<|im_start|>"),
-        "eos_token_id": ids("<|im_end|>"),
-        "pad_token_id": ids("<|endoftext|>"),
+        **common,
     }
-    vision = {
+    vision: dict[str, Any] = {
         "hidden_size": size.vision_width,
         "out_hidden_size": size.text_width,
         "intermediate_size": int(size.vision_width * 8 / 3) // 32 * 32,
@@ -84,9 +92,7 @@ def nano_config(tokenizer: PreTrainedTokenizerBase, size: NanoSize = NanoSize())
         vision_start_token_id=ids("<|vision_start|>"),
         vision_end_token_id=ids("<|vision_end|>"),
         tie_word_embeddings=True,
-        bos_token_id=ids("<|im_start|>"),
-        eos_token_id=ids("<|im_end|>"),
-        pad_token_id=ids("<|endoftext|>"),
+        **common,
     )
 
 
@@ -103,7 +109,7 @@ def build_processor(
 ) -> Qwen2_5_VLProcessor:
     """The processor of a nano checkpoint: white paper is zero, ink is about -3 (mean 1.0, std 1/3)."""
     pixels = {"shortest_edge": min_pixels, "longest_edge": max_pixels}
-    kwargs = {"patch_size": 14, "merge_size": 2, "image_mean": [1.0] * 3, "image_std": [1 / 3] * 3}
+    kwargs: dict[str, Any] = {"patch_size": 14, "merge_size": 2, "image_mean": [1.0] * 3, "image_std": [1 / 3] * 3}
     image_processor = Qwen2VLImageProcessor(size=pixels, **kwargs)
     video_processor = Qwen2VLVideoProcessor(size=pixels, **kwargs)
     return Qwen2_5_VLProcessor(
@@ -115,7 +121,7 @@ def build_processor(
 
 
 def save_checkpoint(
-    model: torch.nn.Module, processor: Qwen2_5_VLProcessor, folder: Path, dtype: torch.dtype = torch.bfloat16
+    model: PreTrainedModel, processor: Qwen2_5_VLProcessor, folder: Path, dtype: torch.dtype = torch.bfloat16
 ) -> None:
     """Write weights (in `dtype`), configuration and processor as a `from_pretrained` folder."""
     folder = Path(folder)

@@ -11,7 +11,9 @@ import time
 from collections.abc import Callable, Iterator
 from ctypes import c_double
 from multiprocessing import Value
+from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
+from typing import Any
 
 import torch
 from PIL import Image
@@ -23,6 +25,7 @@ from vrag_nb.nano.optimisation import Optimisers, RunLog, load_state, save_state
 from vrag_nb.nano.scribbles import scribble
 
 Drawing = tuple[Image.Image, list[Glyph]]
+Level = Synchronized  # a difficulty in 0..1, set by the trainer and read by the drawing processes
 
 
 def linear_patch_embedding(model: Qwen2_5_VLForConditionalGeneration) -> None:
@@ -42,7 +45,7 @@ class GlyphBatches(IterableDataset):
         self,
         image_processor: Qwen2VLImageProcessor,
         draw: Callable[[random.Random, float], Drawing],
-        difficulty: Value,
+        difficulty: Level,
         batch_size: int,
         seed: int,
     ) -> None:
@@ -89,7 +92,8 @@ def train_reading(
     torch.manual_seed(seed)
     linear_patch_embedding(model)
     visual = model.model.visual
-    head = GlyphHead(model.config.text_config.hidden_size)
+    text_config: Any = model.config.text_config
+    head = GlyphHead(text_config.hidden_size)
     if head_from and (earlier := load_state(head_from / "state.pt")):
         head.load_state_dict(earlier["head"])
     to_bfloat16(visual)

@@ -3,8 +3,8 @@
     read       vision tower, dense glyph supervision on scribbles                      -> runs/nano/reading
     spell      language side, frozen vision: strips to write out, small tables         -> runs/nano/spelling
     read_pages vision tower again, on windows of drawn deck pages mixed with scribbles -> runs/nano/reading_pages
+    retrieve   ColQwen2.5 on the backbone so far, late-interaction InfoNCE             -> models/nano-retriever
     align      language side: pages - look-up, pointing, matching, searching           -> models/nano-base
-    retrieve   ColQwen2.5 on that backbone, late-interaction InfoNCE                   -> models/nano-retriever
     act        SFT on trajectories of the privileged expert in the real environment    -> models/nano-agent
 
 Budgets are wall-clock seconds on two cores. Every stage resumes where a kill left it and is skipped once its budget is
@@ -58,8 +58,8 @@ class Recipe:
     threads: int = 2
     read_seconds: float = 1200
     spell_seconds: float = 500
-    read_pages_seconds: float = 480
-    align_seconds: float = 2400
+    read_pages_seconds: float = 1300
+    align_seconds: float = 2900
     retrieve_seconds: float = 1200
     act_seconds: float = 1200
     retriever_decks: int = 150
@@ -67,7 +67,9 @@ class Recipe:
     @classmethod
     def scaled(cls, scale: float, **changes: Any) -> Recipe:
         """The recipe with every budget multiplied by `scale`, and other fields changed."""
-        budgets = {field.name: field.default * scale for field in fields(cls) if field.name.endswith("_seconds")}
+        budgets = {
+            field.name: getattr(cls, field.name) * scale for field in fields(cls) if field.name.endswith("_seconds")
+        }
         return cls(**{**budgets, **changes})
 
 
@@ -121,8 +123,8 @@ def spell(recipe: Recipe) -> None:
 
 
 def draw_page_or_scribble(tasks: DeckTasks, rng: random.Random, difficulty: float) -> Drawing:
-    """Two page windows for three scribbles (a window has three times the squares)."""
-    return tasks.glyphs(rng, difficulty) if rng.random() < 0.4 else draw_scribble(rng, max(0.5, difficulty))
+    """Three page windows for two scribbles (a window has three times the squares)."""
+    return tasks.glyphs(rng, difficulty) if rng.random() < 0.6 else draw_scribble(rng, max(0.4, difficulty))
 
 
 def read_pages(recipe: Recipe) -> None:
@@ -138,9 +140,9 @@ def read_pages(recipe: Recipe) -> None:
         recipe.runs / "reading_pages",
         recipe.read_pages_seconds,
         draw=draw,
-        batch_size=20,
-        muon_lr=4e-3,
-        adamw_lr=1e-3,
+        batch_size=16,
+        muon_lr=5e-3,
+        adamw_lr=1.5e-3,
         seed=recipe.seed + 1,
         head_from=recipe.runs / "reading",
     )
@@ -204,9 +206,11 @@ def retriever_material(recipe: Recipe, decks: int) -> tuple[list[Image.Image], l
 
 
 def retrieve(recipe: Recipe) -> None:
-    backbone = Qwen2_5_VLForConditionalGeneration.from_pretrained(recipe.models / "nano-base", dtype=torch.float32)
+    backbone = fresh_model(recipe)
+    _load(backbone, recipe.runs / "spelling")
+    _load(backbone, recipe.runs / "reading_pages")
     processor = build_retriever_processor(build_processor(tokenizer()))
-    model = build_retriever(backbone, recipe.seed)
+    model = build_retriever(backbone, seed=recipe.seed)
     images, groups = retriever_material(recipe, recipe.retriever_decks)
     pages = see_pages(model, processor, images)
     train_retriever(
@@ -238,8 +242,8 @@ STAGES: dict[str, Callable[[Recipe], None]] = {
     "read": read,
     "spell": spell,
     "read_pages": read_pages,
-    "align": align,
     "retrieve": retrieve,
+    "align": align,
     "act": act,
 }
 

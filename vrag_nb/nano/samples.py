@@ -13,6 +13,8 @@ import torch
 from PIL import Image
 from transformers import PreTrainedTokenizerBase, Qwen2_5_VLProcessor
 
+from vrag_nb.nano.tokenizer import token_id
+
 IGNORE = -100
 
 
@@ -20,11 +22,12 @@ IGNORE = -100
 class Sample:
     """One conversation: turns of (role, parts), a part being a string or an image already at its shown size.
 
-    `kind` names the task, for the log.
+    `kind` names the task, for the log. Assistant turns before `learn_from` are context: no loss covers them.
     """
 
     kind: str
     turns: list[tuple[str, list[str | Image.Image]]]
+    learn_from: int = 0
     images: list[Image.Image] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -46,10 +49,10 @@ def encode(sample: Sample, tokenizer: PreTrainedTokenizerBase) -> tuple[list[int
         ids.extend(tokens)
         labels.extend(tokens if learned else [IGNORE] * len(tokens))
 
-    pad = tokenizer.convert_tokens_to_ids("<|image_pad|>")
-    start, end = (tokenizer.convert_tokens_to_ids(f"<|vision_{edge}|>") for edge in ("start", "end"))
-    for role, parts in sample.turns:
-        learned = role == "assistant"
+    pad = token_id(tokenizer, "<|image_pad|>")
+    start, end = (token_id(tokenizer, f"<|vision_{edge}|>") for edge in ("start", "end"))
+    for number, (role, parts) in enumerate(sample.turns):
+        learned = role == "assistant" and number >= sample.learn_from
         add(tokenizer.encode(f"<|im_start|>{role}\n"), False)
         for part in parts:
             if isinstance(part, str):
@@ -73,7 +76,7 @@ def collate(samples: Sequence[Sample], processor: Qwen2_5_VLProcessor) -> dict[s
         input_ids[row, : len(ids)] = torch.tensor(ids)
         labels[row, : len(ids)] = torch.tensor(wanted)
         attention[row, : len(ids)] = 1
-    image_token = tokenizer.convert_tokens_to_ids("<|image_pad|>")
+    image_token = token_id(tokenizer, "<|image_pad|>")
     batch = {
         "input_ids": input_ids,
         "attention_mask": attention,

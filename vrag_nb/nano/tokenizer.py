@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 SPECIAL_TOKENS = [
     "<|endoftext|>",
@@ -37,6 +37,14 @@ CHAT_TEMPLATE = (
     "{%- endfor -%}"
     "{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\n' }}{%- endif -%}"
 )
+
+
+def token_id(tokenizer: PreTrainedTokenizerBase, token: str) -> int:
+    """The id of one token. Raises ValueError when the vocabulary lacks it."""
+    found = tokenizer.convert_tokens_to_ids(token)
+    if not isinstance(found, int) or found == tokenizer.unk_token_id:
+        raise ValueError(f"the tokenizer has no token {token}")
+    return found
 
 
 def build_tokenizer(texts: Iterable[str], vocab_size: int = 512) -> PreTrainedTokenizerFast:

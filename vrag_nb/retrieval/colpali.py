@@ -95,15 +95,16 @@ class ColpaliEngineEmbedder(Embedder):
     def _key_mapping(self) -> dict[str, Any]:
         """The names of older checkpoints' weights, for classes that ask transformers for them.
 
-        colpali-engine 0.3.18's single-vector classes read an attribute of their base class that transformers 5 no longer
-        has, and fail to load; their late-interaction twins carry the same table themselves.
+        colpali-engine 0.3.18's single-vector Qwen classes read an attribute of their base class that transformers 5 no
+        longer has, and fail to load; their late-interaction twins carry the same table themselves.
         """
         import colpali_engine.models as engine
 
-        if hasattr(getattr(engine, self.model_class), "_checkpoint_conversion_mapping"):
-            return {}
+        table = "_checkpoint_conversion_mapping"
         twin = getattr(engine, self.model_class.replace("Bi", "Col"))
-        return {"key_mapping": getattr(twin, "_checkpoint_conversion_mapping", {})}
+        if hasattr(getattr(engine, self.model_class), table) or not hasattr(twin, table):
+            return {}
+        return {"key_mapping": getattr(twin, table)}
 
     def _limit_visual_tokens(self, tokens: int) -> None:
         images = self.processor.image_processor

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 import matplotlib
@@ -70,7 +70,7 @@ class Face:
         return all(self.font.has_glyph(ord(" " if c == "\u00a0" else c)) for c in text)
 
 
-@lru_cache(maxsize=None)
+@cache
 def face(name: str) -> Face:
     """The font called `name`: a PyMuPDF or pymupdf-fonts code ("helv", "notos"), or a file in matplotlib's folder."""
     return Face(name)
@@ -96,7 +96,8 @@ class Canvas:
         if fill is not None:
             parts.append("{:.3f} {:.3f} {:.3f} rg".format(*fill))
         if stroke is not None:
-            parts.append("{:.3f} {:.3f} {:.3f} RG {:.2f} w 1 J 1 j {}".format(*stroke, width, dash and f"[{dash}] 0 d"))
+            parts.append("{:.3f} {:.3f} {:.3f} RG".format(*stroke))
+            parts.append(f"{width:.2f} w 1 J 1 j" + (f" [{dash}] 0 d" if dash else ""))
         operator = "B" if fill is not None and stroke is not None else "f" if fill is not None else "S"
         self.operators.append(" ".join([*parts, path, operator, "Q"]))
 
@@ -163,11 +164,9 @@ class Canvas:
         """Write `text` from `x` on `baseline`; returns its line box."""
         self.faces.setdefault(font.name)
         codes = "".join(font.glyph(character)[0] for character in text)
-        self.operators.append(
-            "BT {:.3f} {:.3f} {:.3f} rg /{} {:.2f} Tf 1 0 0 1 {:.2f} {:.2f} Tm <{}> Tj ET".format(
-                *colour, _resource(font.name), size, x, self._y(baseline), codes
-            )
-        )
+        ink = "{:.3f} {:.3f} {:.3f} rg".format(*colour)
+        place = f"/{_resource(font.name)} {size:.2f} Tf 1 0 0 1 {x:.2f} {self._y(baseline):.2f} Tm"
+        self.operators.append(f"BT {ink} {place} <{codes}> Tj ET")
         box = (x, baseline - font.ascent * size, x + font.width(text, size), baseline - font.descent * size)
         self.ink.append(box)
         return box

@@ -39,7 +39,7 @@ def _nice_top(value: float) -> float:
     return next(step * power for step in (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10) if step * power >= value * 0.999)
 
 
-def _range(block: Block, zero: bool = True) -> tuple[float, float]:
+def value_range(block: Block, zero: bool = True) -> tuple[float, float]:
     values = [block.table.values[r][c] for r in block.rows for c in block.columns]
     low, high = min(values), max(values)
     if zero or low < 0 or low < 0.35 * high:
@@ -48,13 +48,11 @@ def _range(block: Block, zero: bool = True) -> tuple[float, float]:
     return low - pad, high + pad
 
 
-def _overlaps(box: Box, others: list[Box], gap: float = 0.6) -> bool:
-    return any(
-        box[0] < o[2] + gap and o[0] < box[2] + gap and box[1] < o[3] and o[1] < box[3] for o in others
-    )
+def overlaps(box: Box, others: list[Box], gap: float = 0.6) -> bool:
+    return any(box[0] < o[2] + gap and o[0] < box[2] + gap and box[1] < o[3] and o[1] < box[3] for o in others)
 
 
-def _legend(canvas: Canvas, style: Style, box: Box, names: list[str], size: float) -> Box | None:
+def legend(canvas: Canvas, style: Style, box: Box, names: list[str], size: float) -> Box | None:
     """A row of swatches at the top of `box`; returns the rest of the box, or None when it is too wide."""
     gap, swatch = size * 1.1, size * 0.8
     widths = [swatch + size * 0.4 + style.body.width(name, size) for name in names]
@@ -69,166 +67,102 @@ def _legend(canvas: Canvas, style: Style, box: Box, names: list[str], size: floa
     return box[0], y + size * 0.9, box[2], box[3]
 
 
-def _series_names(block: Block) -> list[str]:
-    return [block.table.columns[c].name for c in block.columns]
+def _under_legend(canvas: Canvas, style: Style, box: Box, block: Block, size: float) -> Box | None:
+    """What a legend, needed from two columns on, leaves of `box`; None where it does not fit."""
+    names = [block.table.columns[c].name for c in block.columns]
+    return legend(canvas, style, box, names, size) if len(names) > 1 else box
 
 
 def hbar(rng: random.Random, canvas: Canvas, style: Style, box: Box, block: Block, size: float) -> list[Mark] | None:
     """Horizontal bars, one to three a row, or lollipops."""
-    if len(block.columns) > 1:
-        rest = _legend(canvas, style, box, _series_names(block), size)
-        if rest is None:
-            return None
-        box = rest
-    table, low_high = block.table, _range(block)
-    labels = [table.labels[r] for r in block.rows]
-    label_width = max(style.body.width(label, size) for label in labels)
-    value_width = max(style.body.width(table.show(r, c), size) for r in block.rows for c in block.columns)
-    height = (box[3] - box[1]) / len(labels)
-    thickness = min(height * rng.uniform(0.55, 0.8) / len(block.columns), size * 2.4)
-    room = box[2] - box[0] - label_width - value_width - size * 1.4
-    if label_width > 0.5 * (box[2] - box[0]) or room < 30 or height / len(block.columns) < size * 1.12:
+    rest = _under_legend(canvas, style, box, block, size)
+    if rest is None:
         return None
-    x0 = box[0] + label_width + size * 0.7 + (value_width if low_high[0] < 0 else 0)
-    scale = (room - (value_width if low_high[0] < 0 else 0)) / (low_high[1] - low_high[0])
-    zero = x0 - low_high[0] * scale
+    left, top, right, bottom = rest
+    table, (low, high) = block.table, value_range(block)
+    label_width = max(style.body.width(table.labels[r], size) for r in block.rows)
+    value_width = max(style.body.width(table.show(r, c), size) for r in block.rows for c in block.columns)
+    height = (bottom - top) / len(block.rows)
+    thick = min(height * rng.uniform(0.55, 0.8) / len(block.columns), size * 2.4)
+    thick = max(thick, size * 1.12)  # each bar carries a label of its own
+    room = right - left - label_width - value_width - size * 1.4
+    if label_width > 0.5 * (right - left) or room < 30 or thick * len(block.columns) > height * 0.96:
+        return None
+    before = value_width if low < 0 else 0  # room for the labels of bars that go left
+    scale = (room - before) / (high - low)
+    zero = left + label_width + size * 0.7 + before - low * scale
     lollipop = len(block.columns) == 1 and rng.random() < 0.2
-    canvas.polyline([(zero, box[1]), (zero, box[3])], style.palette.edge, 0.8)
-    marks = []
+    canvas.polyline([(zero, top), (zero, bottom)], style.palette.edge, 0.8)
+    marks, ink = [], style.palette.ink
     for index, row in enumerate(block.rows):
-        middle = box[1] + (index + 0.5) * height
-        draw_line(canvas, box[0] + label_width, middle + size * 0.35, labels[index], style.body, size, style.palette.ink, "right")  # fmt: skip
+        middle = top + (index + 0.5) * height
+        y = middle + size * 0.35
+        draw_line(canvas, left + label_width, y, table.labels[row], style.body, size, ink, "right")
         for place, column in enumerate(block.columns):
-            value = table.values[row][column]
-            y = middle + (place - (len(block.columns) - 1) / 2) * thickness
-            end = zero + value * scale
-            colour = style.palette.series[place]
-            if lollipop:
-                canvas.polyline([(zero, y), (end, y)], colour, 1.4)
-                canvas.circle((end, y), size * 0.33, colour)
-                end += size * 0.33 * (1 if value >= 0 else -1)
-            else:
-                canvas.rect((min(zero, end), y - thickness * 0.46, max(zero, end), y + thickness * 0.46), fill=colour)
-            align = "left" if value >= 0 else "right"
-            x = end + (size * 0.35 if value >= 0 else -size * 0.35)
-            spot = draw_line(canvas, x, y + size * 0.35, table.show(row, column), style.body, size, style.palette.ink, align)  # fmt: skip
-            marks.append(Mark(row, column, table.show(row, column), spot))
+            y = middle + (place - (len(block.columns) - 1) / 2) * thick
+            value, colour = table.values[row][column], style.palette.series[place]
+            end = _hmark(canvas, zero, zero + value * scale, y, 0.0 if lollipop else thick, size, colour)
+            x, align = (end + size * 0.35, "left") if value >= 0 else (end - size * 0.35, "right")
+            text = table.show(row, column)
+            spot = draw_line(canvas, x, y + size * 0.35, text, style.body, size, ink, align)
+            marks.append(Mark(row, column, text, spot))
     return marks
+
+
+def _hmark(canvas: Canvas, zero: float, end: float, y: float, thick: float, size: float, colour: Colour) -> float:
+    """A bar from `zero` to `end`, or (`thick` 0) a lollipop; returns where its label may begin."""
+    if thick:
+        canvas.rect((min(zero, end), y - thick * 0.46, max(zero, end), y + thick * 0.46), fill=colour)
+        return end
+    canvas.polyline([(zero, y), (end, y)], colour, 1.4)
+    canvas.circle((end, y), size * 0.33, colour)
+    return end + size * 0.33 * (1 if end >= zero else -1)
 
 
 def vbar(rng: random.Random, canvas: Canvas, style: Style, box: Box, block: Block, size: float) -> list[Mark] | None:
     """Vertical bars, one to three a row, values on top."""
-    if len(block.columns) > 1:
-        rest = _legend(canvas, style, box, _series_names(block), size)
-        if rest is None:
-            return None
-        box = rest
-    table = block.table
-    slot = (box[2] - box[0]) / len(block.rows)
+    rest = _under_legend(canvas, style, box, block, size)
+    if rest is None:
+        return None
+    table, count = block.table, len(block.columns)
+    slot = (rest[2] - rest[0]) / len(block.rows)
     wrapped = [wrap(table.labels[r], style.body, size, slot * 0.94) for r in block.rows]
     if any(len(lines) > 2 or style.body.width(line, size) > slot * 0.94 for lines in wrapped for line in lines):
         return None
-    bar = slot * rng.uniform(0.6, 0.84) / len(block.columns)
-    texts = [table.show(r, c) for r in block.rows for c in block.columns]
-    widest = max(style.body.width(text, size) for text in texts)
-    if widest > (slot if len(block.columns) == 1 else bar) * 0.97:
+    bar = slot * rng.uniform(0.6, 0.84) / count
+    widest = max(style.body.width(table.show(r, c), size) for r in block.rows for c in block.columns)
+    if widest > (slot if count == 1 else bar) * 0.97:
         return None
-    low, high = _range(block)
-    foot = box[3] - max(len(lines) for lines in wrapped) * size * 1.2 - size * 0.5
-    top = box[1] + size * 1.4
-    below = size * 1.4 if low < 0 else 0
+    low, high = value_range(block)
+    foot = rest[3] - max(len(lines) for lines in wrapped) * size * 1.2 - size * 0.5
+    top, below = rest[1] + size * 1.4, size * 1.4 if low < 0 else 0
     scale = (foot - below - top) / (high - low)
     zero = foot - below + low * scale
     if foot - top < 25:
         return None
-    _grid(rng, canvas, style, box, top, zero)
-    marks = []
+    grid(rng, canvas, style, rest, top, zero)
+    marks, ink = [], style.palette.ink
     for index, row in enumerate(block.rows):
-        middle = box[0] + (index + 0.5) * slot
+        middle = rest[0] + (index + 0.5) * slot
         for number, line in enumerate(wrapped[index]):
-            y = foot + size * (1.15 + 1.2 * number)
-            draw_line(canvas, middle, y, line, style.body, size, style.palette.ink, "center")
+            draw_line(canvas, middle, foot + size * (1.15 + 1.2 * number), line, style.body, size, ink, "center")
         for place, column in enumerate(block.columns):
-            value = table.values[row][column]
-            x = middle + (place - (len(block.columns) - 1) / 2) * bar
-            end = zero - value * scale
-            canvas.rect((x - bar * 0.46, min(zero, end), x + bar * 0.46, max(zero, end)), fill=style.palette.series[place])  # fmt: skip
+            value, text = table.values[row][column], table.show(row, column)
+            x, end = middle + (place - (count - 1) / 2) * bar, zero - value * scale
+            shape = (x - bar * 0.46, min(zero, end), x + bar * 0.46, max(zero, end))
+            canvas.rect(shape, fill=style.palette.series[place])
             y = end - size * 0.35 if value >= 0 else end + size * 1.05
-            text = table.show(row, column)
-            marks.append(Mark(row, column, text, draw_line(canvas, x, y, text, style.body, size, style.palette.ink, "center")))  # fmt: skip
-    canvas.polyline([(box[0], zero), (box[2], zero)], style.palette.muted, 0.8)
+            spot = draw_line(canvas, x, y, text, style.body, size, ink, "center")
+            marks.append(Mark(row, column, text, spot))
+    canvas.polyline([(rest[0], zero), (rest[2], zero)], style.palette.muted, 0.8)
     return marks
 
 
-def _grid(rng: random.Random, canvas: Canvas, style: Style, box: Box, top: float, bottom: float) -> None:
+def grid(rng: random.Random, canvas: Canvas, style: Style, box: Box, top: float, bottom: float) -> None:
     if rng.random() < 0.6:
         for step in range(4):
             y = top + (bottom - top) * step / 4
             canvas.polyline([(box[0], y), (box[2], y)], mix(style.palette.edge, style.palette.paper, 0.5), 0.5)
-
-
-def line(rng: random.Random, canvas: Canvas, style: Style, box: Box, block: Block, size: float) -> list[Mark] | None:
-    """One to three lines over time; time runs along the rows, or along the columns."""
-    table = block.table
-    along_rows = table.rows_are == "time"
-    steps = list(block.rows if along_rows else block.columns)
-    runs = list(block.columns if along_rows else block.rows)
-    if not 3 <= len(steps) <= 12 or not 1 <= len(runs) <= 3 or (not along_rows and table.columns_are != "time"):
-        return None
-    names = [table.columns[s].name if along_rows else table.labels[s] for s in runs]
-    if len(runs) > 1:
-        rest = _legend(canvas, style, box, names, size)
-        if rest is None:
-            return None
-        box = rest
-    ticks = [table.labels[s] if along_rows else table.columns[s].name for s in steps]
-    margin = max(style.body.width(text, size) for text in ticks) / 2 + size * 0.6
-    gap = (box[2] - box[0] - 2 * margin) / (len(steps) - 1)
-    if max(style.body.width(text, size) for text in ticks) > gap * 0.95:
-        return None
-    low, high = _range(block, zero=rng.random() < 0.3)
-    top, foot = box[1] + size * 1.8, box[3] - size * 2.2
-    if foot - top < 30:
-        return None
-    _grid(rng, canvas, style, box, top, foot)
-    canvas.polyline([(box[0], foot + size * 0.5), (box[2], foot + size * 0.5)], style.palette.muted, 0.8)
-    xs = [box[0] + margin + gap * i for i in range(len(steps))]
-    for x, text in zip(xs, ticks, strict=True):
-        draw_line(canvas, x, foot + size * 1.7, text, style.body, size, style.palette.ink, "center")
-    scale = (foot - top) / ((high - low) or 1)
-    cells = [[(s, run) if along_rows else (run, s) for s in steps] for run in runs]
-    paths = [[(x, foot - (table.values[r][c] - low) * scale) for x, (r, c) in zip(xs, run, strict=True)] for run in cells]
-    if len(runs) == 1 and rng.random() < 0.25:
-        shade = mix(style.palette.series[0], style.palette.paper, 0.75)
-        canvas.polygon([(xs[0], foot + size * 0.5), *paths[0], (xs[-1], foot + size * 0.5)], shade)
-    for number, points in enumerate(paths):
-        canvas.polyline(points, style.palette.series[number], 1.8, "4 2" if number == 1 and rng.random() < 0.3 else "")
-        for point in points:
-            canvas.circle(point, 2.2, style.palette.series[number])
-    return _point_labels(canvas, style, cells, paths, block, size)
-
-
-def _point_labels(
-    canvas: Canvas, style: Style, cells: list, paths: list, block: Block, size: float
-) -> list[Mark] | None:
-    """A value above (or below) each point, touching neither another label nor a point; None if that cannot be done."""
-    taken: list[Box] = [(x - 2, y - 2, x + 2, y + 2) for points in paths for x, y in points]
-    marks = []
-    colours: list[Colour] = [style.palette.ink] if len(paths) == 1 else list(style.palette.series)
-    for number, (run, points) in enumerate(zip(cells, paths, strict=True)):
-        for (row, column), (x, y) in zip(run, points, strict=True):
-            text = block.table.show(row, column)
-            width = style.body.width(text, size)
-            for baseline in (y - size * 0.55, y + size * 1.25):
-                spot = (x - width / 2, baseline - size * 0.8, x + width / 2, baseline + size * 0.2)
-                if not _overlaps(spot, taken):
-                    break
-            else:
-                return None
-            taken.append(spot)
-            colour = colours[number] if len(paths) == 1 else mix(colours[number], style.palette.ink, 0.35)
-            marks.append(Mark(row, column, text, draw_line(canvas, x, baseline, text, style.body, size, colour, "center")))  # fmt: skip
-    return marks
 
 
 def pie(rng: random.Random, canvas: Canvas, style: Style, box: Box, block: Block, size: float) -> list[Mark] | None:
@@ -252,7 +186,9 @@ def pie(rng: random.Random, canvas: Canvas, style: Style, box: Box, block: Block
         canvas.wedge(centre, radius, angle, angle + turn, style.palette.series[number], style.palette.paper)
         angle += turn
     if rng.random() < 0.4:
-        canvas.circle(centre, radius * 0.52, style.palette.panel if style.family.panel == "filled" else style.palette.paper)  # fmt: skip
+        canvas.circle(
+            centre, radius * 0.52, style.palette.panel if style.family.panel == "filled" else style.palette.paper
+        )
     step = min((box[3] - box[1]) / len(values), size * 2.3)
     x = centre[0] + radius + slack * 0.4 + size
     marks = []
@@ -264,6 +200,3 @@ def pie(rng: random.Random, canvas: Canvas, style: Style, box: Box, block: Block
         spot = draw_line(canvas, right, y, shares[number], style.bold, size, style.palette.ink, "right")
         marks.append(Mark(row, column, shares[number], spot, share=True))
     return marks
-
-
-KINDS: dict[str, Chart] = {"horizontal bar chart": hbar, "bar chart": vbar, "line chart": line, "pie chart": pie}

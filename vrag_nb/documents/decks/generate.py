@@ -5,8 +5,8 @@
     pdf, questions = pretraining_deck(seed)                 # synthetic, training families only, about 0.1 s
 
 A split uses only its own source tables (`tables.load_series`) and its own layout families (`themes.families`). Where a
-split is asked for more decks than it has series, a series is used again with other rows and columns, and the deck's name says which
-edition it is. The same seed gives byte-identical PDFs.
+split is asked for more decks than it has series, a series is used again with other rows and columns, and the deck's
+name says which edition it is. The same seed gives byte-identical PDFs.
 
 **On disk** `generate_corpus` writes `documents/*.pdf`, `questions.{train,dev,test}.{json,parquet}` and, last,
 `decks.json`: the seed, a fingerprint of the generator's code and tables, and what it wrote. A run that finds its own
@@ -26,8 +26,9 @@ from pathlib import Path
 
 from vrag_nb.documents.decks.plan import Deck, make_deck
 from vrag_nb.documents.decks.questions import make_questions
-from vrag_nb.documents.decks.tables import SPLITS, TABLES, Series, load_series, synthetic_series
-from vrag_nb.documents.decks.themes import families
+from vrag_nb.documents.decks.synthetic import synthetic_series
+from vrag_nb.documents.decks.tables import SPLITS, TABLES, Series, load_series
+from vrag_nb.documents.decks.themes import families, mixed_family
 from vrag_nb.records import Question, read_questions, write_questions
 
 DEFAULT_SIZES = {"train": (48, 2200), "dev": (8, 330), "test": (12, 360)}  # split: (decks, questions)
@@ -38,12 +39,12 @@ _EDITIONS = ("", "Update", "Review", "Special", "Annex", "Digest", "Extra")
 def pretraining_deck(rng_seed: int) -> tuple[bytes, list[Question]]:
     """One deck (PDF bytes) and 24 to 40 questions about it, fewer where it holds less.
 
-    Its family is a training family; its tables are synthetic, or (one time in five) training tables. Nothing of the dev and
-    test splits is ever read.
+    Its family is a training family, half the time with details of others mixed in; its tables are synthetic, or (one
+    time in five) training tables. Nothing of the dev and test splits is ever read.
     """
     rng = random.Random(rng_seed)
     series = rng.choice(load_series("train")) if rng.random() < 0.2 else synthetic_series(rng)
-    family = rng.choice(families("train"))
+    family = mixed_family(rng) if rng.random() < 0.5 else rng.choice(families("train"))
     deck = make_deck(rng, series, family, f"pretraining-{rng_seed}")
     return deck.pdf, make_questions(rng, deck, rng.randint(24, 40))
 
@@ -71,7 +72,8 @@ def _deck(split: str, number: int, seed: int, tables_dir: Path) -> tuple[Deck, r
     """Deck `number` of a split, and its generator for the questions."""
     series, edition, name = _identity(split, number, seed, tables_dir)
     rng = random.Random(f"{seed}/{split}/{name}")
-    able = families(split)
+    # Two slide decks for each report.
+    able = sorted([f for f in families(split) for _ in range(1 if f.kind == "report" else 2)], key=lambda f: f.kind)
     family = able[(number + edition) % len(able)]
     return make_deck(rng, series, family, _deck_id(name), name), rng
 
@@ -103,7 +105,8 @@ def _spread(found: list[list[Question]], questions: int, split: str) -> list[Que
     available = sum(map(len, found))
     if available < questions:
         raise ValueError(
-            f"{len(found)} {split} decks carry {available} questions, not {questions}: ask for more decks or fewer questions"
+            f"{len(found)} {split} decks carry {available} questions, not {questions}: "
+            "ask for more decks or fewer questions"
         )
     taken = [0] * len(found)
     while sum(taken) < questions:
@@ -160,7 +163,13 @@ def generate_corpus(
     for name in set(marker.get("files", ())) - set(files):
         (out / name).unlink(missing_ok=True)
     documents = sum(name.startswith("documents/") for name in files)
-    record = {"fingerprint": fingerprint, "seed": seed, "documents": documents, "questions": counts, "files": sorted(files)}
+    record = {
+        "fingerprint": fingerprint,
+        "seed": seed,
+        "documents": documents,
+        "questions": counts,
+        "files": sorted(files),
+    }
     _write(out / MARKER, json.dumps(record, indent=1).encode())
     return CorpusSummary(documents, counts, fresh=True)
 

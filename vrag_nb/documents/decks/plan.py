@@ -6,27 +6,49 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from vrag_nb.documents.decks.blocks import Block, Statement, deal, small_print, statements
+from vrag_nb.documents.decks.blocks import Block, deal
 from vrag_nb.documents.decks.canvas import Book
-from vrag_nb.documents.decks.colophon import front_matter, method, next_steps
-from vrag_nb.documents.decks.elements import Fact, Sheet
-from vrag_nb.documents.decks.layouts import PAGES, agenda, closing, dashboard, frame, text_page, title_page
-from vrag_nb.documents.decks.elements import bullets
+from vrag_nb.documents.decks.colophon import (
+    PROSE,
+    Register,
+    front_matter,
+    method,
+    next_steps,
+    plain,
+    registers,
+    small_print,
+)
+from vrag_nb.documents.decks.elements import Fact, Sheet, bullets
+from vrag_nb.documents.decks.frames import agenda, closing, frame, title_page
+from vrag_nb.documents.decks.layouts import PAGES, registers_page
 from vrag_nb.documents.decks.reports import cover, report_page
+from vrag_nb.documents.decks.statements import Statement, statements
 from vrag_nb.documents.decks.tables import Series
 from vrag_nb.documents.decks.themes import A4, SLIDE, Family, Style, choose_style
 
-_ROWS = {"one panel": 9, "wide panel": 9, "two panels": 8, "dashboard": 5, "three panels": 7, "full table": 8, "cards": 8}
+_ROWS = {
+    "one panel": 9,
+    "wide panel": 9,
+    "two panels": 8,
+    "dashboard": 5,
+    "three panels": 7,
+    "full table": 8,
+    "cards": 8,
+}
 _WEIGHTS = {
     "one panel": 30, "wide panel": 8, "two panels": 20, "dashboard": 12, "three panels": 6, "full table": 8,
     "cards": 7, "text": 7, "statement": 5,
 }  # fmt: skip
-_HEADLINES = (
-    "A data briefing", "Facts and figures", "Key indicators at a glance", "Review of the numbers", "Statistical summary",
-    "What the data show", "Briefing for the board", "Results and comparisons", "The figures in detail",
+HEADLINES = (
+    "A data briefing", "Facts and figures", "Key indicators at a glance", "Review of the numbers",
+    "Statistical summary", "What the data show", "Briefing for the board", "Results and comparisons",
+    "The figures in detail",
 )  # fmt: skip
+
+
+FURTHER_TOPICS = ("Data and method", "Organisation", "Background", "Open questions", "Earlier editions")
 
 
 @dataclass
@@ -40,7 +62,6 @@ class Deck:
     pdf: bytes
     facts: list[Fact]
     sizes: list[tuple[float, float]]  # width and height of each page, in points
-    absent: list[tuple[Block, int]] = field(default_factory=list)  # rows of the tables that no page shows
 
 
 class _Writer:
@@ -51,16 +72,18 @@ class _Writer:
         self.book = Book(name, series.source_line)
         self.sheets: list[Sheet] = []
         self.said: set[str] = set()
+        self.titles: dict[str, int] = {}
 
     def sheet(self) -> Sheet:
         width, height = A4 if self.style.report else SLIDE
         number = len(self.sheets) + 1
-        self.sheets.append(Sheet(self.book.page(width, height), self.style, self.rng, self.name, number))
+        page = self.book.page(width, height)
+        self.sheets.append(Sheet(page, self.style, self.rng, self.name, number, titles=self.titles))
         return self.sheets[-1]
 
     def say(self, block: Block) -> list[Statement]:
         """Statements about `block` that the deck has not made yet, with questions not asked yet."""
-        return self.fresh(statements(self.rng, block))
+        return self.fresh(statements(self.rng, block, brief=not self.style.report))
 
     def fresh(self, items: list[Statement]) -> list[Statement]:
         kept = [item for item in items if not self.said & {item.text, *item.asks}]
@@ -72,8 +95,7 @@ class _Writer:
 def make_deck(rng: random.Random, series: Series, family: Family, deck_id: str, name: str = "") -> Deck:
     """Draw a deck about `series` in `family`; `name` (default: the series') is what questions call it."""
     name = name or series.name
-    words = name + "".join(label for table in series.tables for label in table.labels) + "–—•▪€£$%°0123456789"
-    style = choose_style(rng, family, "".join(dict.fromkeys(words + _alphabet(series))))
+    style = choose_style(rng, family, _alphabet(series, name))
     writer = _Writer(rng, series, style, name)
     (_report if style.report else _slides)(writer)
     facts = [fact for sheet in writer.sheets for fact in sheet.facts]
@@ -81,41 +103,49 @@ def make_deck(rng: random.Random, series: Series, family: Family, deck_id: str, 
     return Deck(deck_id, name, series, style, writer.book.pdf(), facts, sizes)
 
 
-def _alphabet(series: Series) -> str:
-    parts = [series.source_line, series.name]
+def _alphabet(series: Series, name: str) -> str:
+    """Every character the series may need drawn."""
+    parts = [name, "–"]
     for table in series.tables:
-        parts += [table.scope, table.measure, table.row_header, table.rows_plural]
+        parts += [table.scope, table.measure, table.row_header, table.rows_plural, *table.labels]
         parts += [f"{c.name}{c.unit}{c.prefix}{c.suffix}" for c in table.columns]
-    return "".join(parts)
-
-
-def _deal(rng: random.Random, series: Series, wanted: int) -> list[Block]:
-    """The richest of a few deals: enough blocks for `wanted` where the tables allow it."""
-    best: list[Block] = []
-    for _ in range(5):
-        blocks = deal(rng, series)
-        if len(blocks) > len(best):
-            best = blocks
-        if len(best) >= wanted:
-            break
-    return best
+    return "".join(dict.fromkeys("".join(parts)))
 
 
 def _slides(writer: _Writer) -> None:
     rng = writer.rng
-    pages = _plan(rng, _deal(rng, writer.series, 18), rng.randint(6, 11))
-    title_page(writer.sheet(), rng.choice(_HEADLINES), front_matter(rng))
-    topics = list(dict.fromkeys(m for _, blocks in pages for b in blocks for m in b.measures))[:5]
-    topics = [t for t in topics if len(t) < 44]
+    count = rng.randint(6, 11)
+    pages = _plan(rng, deal(rng, writer.series, 2 * count), count)
+    tables = registers(rng)
+    while len(pages) < 5:  # small tables: the deck says more about itself
+        pages.append(("registers", []))
+    for extra in ("method", "registers"):
+        if rng.random() < 0.5:
+            pages.insert(rng.randrange(len(pages) + 1), (extra, []))
+    title_page(writer.sheet(), rng.choice(HEADLINES), front_matter(rng))
+    topics = [t for t in dict.fromkeys(m for _, blocks in pages for b in blocks for m in b.measures) if len(t) < 44]
+    topics = topics[: rng.randint(3, 5)]
+    topics += rng.sample(FURTHER_TOPICS, max(rng.randint(0, 1), 4 - len(topics)))
     agenda(writer.sheet(), [*topics, "Next steps"])
-    for layout, blocks in pages:
-        sheet = writer.sheet()
-        if layout == "method":
-            content = frame(sheet, f"Data and method: {writer.series.tables[0].scope}")
-            bullets(sheet, content, writer.fresh(method(rng))[:4])
-        else:
-            PAGES[layout][1](sheet, blocks, writer.say)
+    for layout, blocks in pages[:11]:
+        _page(writer, layout, blocks, tables)
     closing(writer.sheet(), writer.fresh(next_steps(rng)), [small_print(rng, "Next steps")])
+
+
+def _page(writer: _Writer, layout: str, blocks: list[Block], tables: list[Register]) -> None:
+    """One slide; a page of registers takes one or two of `tables`."""
+    if layout == "registers" and not tables:
+        layout = "method"
+    sheet = writer.sheet()
+    if layout == "registers":
+        items = [tables.pop() for _ in range(min(len(tables), writer.rng.choice([1, 1, 2])))]
+        notes = [*writer.fresh(method(writer.rng))[:2], *plain(writer.rng.sample(PROSE, 3))]
+        registers_page(sheet, items, notes[:3])
+    elif layout == "method":
+        content = frame(sheet, writer.rng.choice(["Data and method", "How the numbers came about", "Method"]))
+        bullets(sheet, content, writer.fresh(method(writer.rng))[:4])
+    else:
+        PAGES[layout][1](sheet, blocks, writer.say)
 
 
 def _plan(rng: random.Random, blocks: list[Block], count: int) -> list[tuple[str, list[Block]]]:
@@ -123,30 +153,35 @@ def _plan(rng: random.Random, blocks: list[Block], count: int) -> list[tuple[str
     pages: list[tuple[str, list[Block]]] = []
     queue = list(blocks)
     while queue and len(pages) < count:
-        able = [layout for layout, (needs, _) in PAGES.items() if needs <= len(queue)]
-        if len(queue) < count - len(pages) + 2:
-            able = [layout for layout in able if PAGES[layout][0] == 1]
+        spare = len(queue) - (count - len(pages)) + 1  # how many blocks this page may use if the others use one each
+        able = [layout for layout, (needs, _) in PAGES.items() if needs <= max(1, spare)]
         layout = rng.choices(able, [_WEIGHTS[layout] for layout in able])[0]
+        if layout == "full table":
+            queue.sort(key=lambda block: -len(block.columns))
         taken = [queue.pop(0) for _ in range(PAGES[layout][0])]
-        if PAGES[layout][0] > 1:
+        if len(taken) > 1:
             taken.sort(key=lambda block: (block.table.table_id, block.columns, block.rows))
         pages.append((layout, [block.take(_ROWS.get(layout, 12)) for block in taken]))
-    if rng.random() < 0.5 or len(pages) < 5:
-        pages.insert(rng.randrange(len(pages) + 1), ("method", []))
     return pages
 
 
 def _report(writer: _Writer) -> None:
     rng = writer.rng
-    blocks = _deal(rng, writer.series, 30)
-    per_page = 2 if len(blocks) < 18 else 3
-    groups = [blocks[i : i + per_page] for i in range(0, len(blocks), per_page)][: rng.randint(7, 12)]
+    blocks = [block.take(9) for block in deal(rng, writer.series, 24)]
+    blocks.sort(key=lambda block: (block.table.table_id, block.rows, block.columns))
+    per_page = max(1, min(4, len(blocks) // 8))
+    groups = [blocks[i : i + per_page] for i in range(0, len(blocks), per_page)]
+    rng.shuffle(groups)
+    groups = groups[: rng.randint(8, 12)]
     contents = list(dict.fromkeys(m for group in groups for b in group for m in b.measures))[:8]
-    cover(writer.sheet(), rng.choice(_HEADLINES), front_matter(rng), contents)
-    extra = writer.fresh(method(rng))
-    for number, group in enumerate(groups):
-        share = extra[number * 2 : number * 2 + 2]
-        report_page(writer.sheet(), [block.take(9) for block in group], writer.say, share)
-
-
-__all__ = ["Deck", "dashboard", "make_deck", "text_page"]
+    cover(writer.sheet(), rng.choice(HEADLINES), front_matter(rng), contents)
+    extra, tables = writer.fresh(method(rng)), registers(rng)
+    pages: list[list[Block]] = [*groups, *[[] for _ in range(max(1, 7 - len(groups)))]]
+    for group in pages:
+        notes = [extra.pop() for _ in range(min(2, len(extra)))]
+        some = [
+            tables.pop()
+            for _ in range(min(len(tables), 2 if not group else int(rng.random() < 0.3 and len(tables) > 2)))
+        ]
+        if group or some:
+            report_page(writer.sheet(), group, writer.say, notes, some)

@@ -9,19 +9,18 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vrag_nb.documents.decks.canvas import Box
-from vrag_nb.documents.decks.elements import SHOWN_PIXELS, Fact
-from vrag_nb.documents.decks.elements import READABLE
+from vrag_nb.documents.decks.elements import READABLE, SHOWN_PIXELS, Fact
 from vrag_nb.documents.decks.plan import Deck
-from vrag_nb.documents.decks.tables import lower
+from vrag_nb.documents.decks.tables import Column, lower
 from vrag_nb.records import MetaInfo, Question, Region
 
 NOT_ANSWERABLE = "not answerable"
 SHARES = {
-    "table": 22, "chart": 24, "text": 24, "layout": 8, "multi_hop": 7, "comparison": 6, "arithmetic": 5,
-    "unanswerable": 4,
+    "table": 22, "chart": 23, "text": 23, "layout": 11, "multi_hop": 7, "comparison": 6, "arithmetic": 7,
+    "unanswerable": 5,
 }  # fmt: skip
 
 
@@ -40,7 +39,7 @@ def make_questions(rng: random.Random, deck: Deck, count: int) -> list[Question]
     """Up to `count` different questions about `deck`, of the kinds in `SHARES` as far as its facts allow."""
     cells = _askable_cells(deck)
     makers: dict[str, Callable[[], Draft | None]] = {
-        "table": lambda: _cell(rng, deck, [f for f in cells if f.source_type == "table"], "table"),
+        "table": lambda: _table(rng, deck, cells),
         "chart": lambda: _cell(rng, deck, [f for f in cells if f.source_type == "chart"], "chart"),
         "text": lambda: _text(rng, deck, cells),
         "layout": lambda: _told(rng, deck, [f for f in deck.facts if f.source_type == "layout"], "layout"),
@@ -71,7 +70,9 @@ def _question(deck: Deck, draft: Draft, number: int) -> Question:
     meta = MetaInfo(
         file_name=f"{deck.deck_id}.pdf",
         reference_page=sorted({fact.page for fact in draft.facts}),
-        source_type=draft.kind if draft.kind in ("table", "chart", "text", "layout") else (sorted(sources) or ["text"])[0],
+        source_type=draft.kind
+        if draft.kind in ("table", "chart", "text", "layout")
+        else (sorted(sources) or ["text"])[0],
         query_type=draft.query_type,
         reference_regions=_regions(deck, draft.facts),
         needs_crop=any(_unreadable(deck, fact) for fact in draft.facts),
@@ -107,6 +108,7 @@ def _needed(deck: Deck, fact: Fact) -> dict:
         "answer_box": list(_fractions(deck, fact.page, fact.box)),
         "value": fact.answer,
         "description": described,
+        "printed": fact.printed,
         "needs_crop": _unreadable(deck, fact),
         "font_size": fact.size,
         "search_hint": f"{deck.name} {fact.hint}",
@@ -118,11 +120,11 @@ def _needed(deck: Deck, fact: Fact) -> dict:
 
 def _say(fact: Fact) -> str:
     """The cell (or the share of a pie) in words."""
-    block, mark = fact.block, fact.mark
-    assert block is not None and mark is not None
+    block, mark = fact.cell
     if mark.share:
         measure = f"{lower(block.table.measure_of(mark.column))}{block.when(mark.column)}"
-        return f"share of {block.table.labels[mark.row]} in the {measure} of the {len(block.rows)} {block.table.rows_plural} shown"
+        names = f"the {len(block.rows)} {block.table.rows_plural}"
+        return f"share of {block.table.labels[mark.row]} in the total {measure} of {names} in the pie chart"
     return block.table.say(mark.row, mark.column)
 
 
@@ -153,6 +155,13 @@ def _cell(rng: random.Random, deck: Deck, cells: list[Fact], kind: str) -> Draft
     return Draft(kind, query, fact.answer, (fact,))
 
 
+def _table(rng: random.Random, deck: Deck, cells: list[Fact]) -> Draft | None:
+    words = [f for f in deck.facts if f.source_type == "table" and f.asks]
+    if words and rng.random() < 0.15:
+        return _told(rng, deck, words, "table")
+    return _cell(rng, deck, [f for f in cells if f.source_type == "table"], "table")
+
+
 def _text(rng: random.Random, deck: Deck, cells: list[Fact]) -> Draft | None:
     cards = [f for f in cells if f.source_type == "text"]
     if cards and rng.random() < 0.15:
@@ -171,24 +180,34 @@ def _told(rng: random.Random, deck: Deck, facts: list[Fact], kind: str) -> Draft
 
 
 def _value(fact: Fact) -> float:
-    assert fact.block is not None and fact.mark is not None
-    return fact.block.table.values[fact.mark.row][fact.mark.column]
+    block, mark = fact.cell
+    return block.table.values[mark.row][mark.column]
 
 
 def _name(fact: Fact) -> str:
-    assert fact.block is not None and fact.mark is not None
-    return fact.block.table.labels[fact.mark.row]
+    block, mark = fact.cell
+    return block.table.labels[mark.row]
+
+
+def _column(fact: Fact) -> Column:
+    block, mark = fact.cell
+    return block.table.columns[mark.column]
+
+
+def _what(fact: Fact) -> str:
+    """What the cell's column measures, and when or for whom."""
+    block, mark = fact.cell
+    return f"{lower(block.table.measure_of(mark.column))}{block.when(mark.column)}"
 
 
 def _kin(a: Fact, b: Fact) -> bool:
     """Whether two cells measure the same in the same unit."""
-    assert a.block and b.block and a.mark and b.mark
-    if a.mark.share or b.mark.share:
+    (one, mark_one), (two, mark_two) = a.cell, b.cell
+    if mark_one.share or mark_two.share:
         return False
-    one, two = a.block.table, b.block.table
-    first, second = one.columns[a.mark.column], two.columns[b.mark.column]
-    same = (first.unit, first.prefix, first.suffix, first.decimals) == (second.unit, second.prefix, second.suffix, second.decimals)  # fmt: skip
-    return same and one.measure_of(a.mark.column) == two.measure_of(b.mark.column)
+    if one.table.measure_of(mark_one.column) != two.table.measure_of(mark_two.column):
+        return False
+    return replace(_column(a), name="") == replace(_column(b), name="")
 
 
 def _multi_hop(rng: random.Random, deck: Deck, cells: list[Fact]) -> Draft | None:
@@ -202,34 +221,36 @@ def _multi_hop(rng: random.Random, deck: Deck, cells: list[Fact]) -> Draft | Non
         more = rng.random() < 0.6
         answer = _name(max(a, b, key=_value) if more else min(a, b, key=_value))
         word = "higher" if more else "lower"
-        query = rng.choice([
-            f"In the {deck.name} deck, which is {word}: the {_say(a)} or the {_say(b)}? Name the {_row_word(a, b)}.",
-            f"Comparing two pages of the {deck.name} deck, for which {_row_word(a, b)} is the figure {word}: the {_say(a)} or the {_say(b)}?",
-        ])  # fmt: skip
+        pair, kind = f"the {_say(a)} or the {_say(b)}", _row_word(a, b)
+        forms = (
+            f"In the {deck.name} deck, which is {word}: {pair}? Name the {kind}.",
+            f"Comparing two pages of the {deck.name} deck, for which {kind} is the figure {word}: {pair}?",
+        )
+        query = rng.choice(forms)
         return Draft("multi_hop", query, answer, (a, b), "multi_hop")
     return None
 
 
 def _row_word(a: Fact, b: Fact) -> str:
-    assert a.block is not None and b.block is not None
-    one, two = a.block.table.row_header.lower(), b.block.table.row_header.lower()
+    one, two = (fact.cell[0].table.row_header.lower() for fact in (a, b))
     return one if one == two else "entry"
 
 
 def _pair(rng: random.Random, cells: list[Fact]) -> tuple[Fact, Fact] | None:
     """Two cells of one column in one panel."""
+    if not cells:
+        return None
     for _ in range(8):
-        if not cells:
-            return None
         a = rng.choice(cells)
-        rest = [
-            f for f in cells
-            if f.page == a.page and f.panel == a.panel and f.mark and a.mark and f.mark.column == a.mark.column
-            and f is not a and f.mark.share == a.mark.share and f.region == a.region and f.source_type == a.source_type
-        ]  # fmt: skip
+        rest = [f for f in cells if f is not a and (f.page, f.region) == (a.page, a.region) and _same_column(a, f)]
         if rest:
             return a, rng.choice(rest)
     return None
+
+
+def _same_column(a: Fact, b: Fact) -> bool:
+    (one, mark_one), (two, mark_two) = a.cell, b.cell
+    return one.table is two.table and (mark_one.column, mark_one.share) == (mark_two.column, mark_two.share)
 
 
 def _comparison(rng: random.Random, deck: Deck, cells: list[Fact]) -> Draft | None:
@@ -238,10 +259,9 @@ def _comparison(rng: random.Random, deck: Deck, cells: list[Fact]) -> Draft | No
     if pair is None or pair[0].answer == pair[1].answer:
         return None
     a, b = pair
-    assert a.block and a.mark
     more = rng.random() < 0.6
     answer = _name(max(a, b, key=_value) if more else min(a, b, key=_value))
-    what = f"{lower(a.block.table.measure_of(a.mark.column))}{a.block.when(a.mark.column)}"
+    what = _what(a)
     word = "higher" if more else "lower"
     query = rng.choice([
         f"In the {deck.name} deck, which has the {word} {what}: {_name(a)} or {_name(b)}?",
@@ -256,11 +276,10 @@ def _arithmetic(rng: random.Random, deck: Deck, cells: list[Fact]) -> Draft | No
     if pair is None:
         return None
     a, b = pair
-    assert a.block and a.mark
-    column = a.block.table.columns[a.mark.column]
-    if a.mark.share or max(sum(c.isdigit() for c in f.answer) for f in pair) > 3 or min(_value(a), _value(b)) < 0:
+    column = _column(a)
+    if a.cell[1].share or max(sum(c.isdigit() for c in f.answer) for f in pair) > 3 or min(_value(a), _value(b)) < 0:
         return None
-    what = f"{lower(a.block.table.measure_of(a.mark.column))}{a.block.when(a.mark.column)}"
+    what = _what(a)
     printed = [round(_value(f), column.decimals) for f in pair]
     if column.additive and rng.random() < 0.5:
         answer = column.show(sum(printed))

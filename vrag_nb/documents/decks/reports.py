@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from vrag_nb.documents.decks.blocks import Block, Statement, small_print
+from vrag_nb.documents.decks.blocks import Block, joint_title
 from vrag_nb.documents.decks.canvas import Box
-from vrag_nb.documents.decks.elements import Sheet, chart_panel, footnote, paragraph, state, table_panel
+from vrag_nb.documents.decks.colophon import PROSE, Register, small_print
+from vrag_nb.documents.decks.elements import Sheet, footnote, paragraph, state
 from vrag_nb.documents.decks.layouts import Say
+from vrag_nb.documents.decks.panels import chart_panel, register_panel, table_panel
+from vrag_nb.documents.decks.statements import Statement
 from vrag_nb.documents.decks.typeset import draw_line, draw_lines, fitting_size, inset, wrap
 
 MARGIN, GUTTER = 46.0, 20.0
@@ -13,7 +16,7 @@ MARGIN, GUTTER = 46.0, 20.0
 
 def report_frame(sheet: Sheet, title: str) -> Box:
     """Paper, running header, section title; returns the box left for the columns."""
-    sheet.title = title
+    title = sheet.name(title)
     canvas, style = sheet.canvas, sheet.style
     palette, kind = style.palette, style.family.title
     canvas.rect((0, 0, canvas.width, canvas.height), fill=palette.paper)
@@ -37,34 +40,56 @@ def report_frame(sheet: Sheet, title: str) -> Box:
     return left, bottom + 16, right, canvas.height - 48
 
 
-def report_page(sheet: Sheet, blocks: list[Block], say: Say, extra: list[Statement]) -> None:
-    """Two columns filled from the top with paragraphs and panels of `blocks`; `extra` statements fill the rest."""
+def report_page(sheet: Sheet, blocks: list[Block], say: Say, extra: list[Statement], tables: list[Register]) -> None:
+    """Two columns: paragraphs and panels of `blocks`, then `tables`, then prose that holds the `extra` statements."""
     rng = sheet.rng
-    box = report_frame(sheet, blocks[0].title() if blocks else "Data and method")
-    notes = [small_print(rng, sheet.title)]
-    footnote(sheet, (box[0], box[3] - 22, box[2], box[3]), notes)
-    bottom = box[3] - 34
-    width = (box[2] - box[0] - GUTTER) / 2
-    size = rng.choice([9.0, 9.5, 10.0])
-    queue, filler = list(blocks), list(extra)
-    for left in (box[0], box[2] - width):
-        y = box[1]
-        while bottom - y > 60:
-            block = queue.pop(0) if queue else None
-            items = say(block)[:3] if block else []
-            while filler and len(items) < 4:
-                items.append(filler.pop(0))
-            if items:
-                y = paragraph(sheet, (left, y, left + width, bottom), items, size) + size * 1.1
-            if block is not None:
-                height = min(max(120.0, 13.0 * len(block.rows) * len(block.columns) ** 0.6 + 60), 215.0)
-                if y + height > bottom:
-                    break
-                draw = table_panel if rng.random() < 0.45 else chart_panel
-                draw(sheet, (left, y, left + width, y + height), block)
-                y += height + size * 1.3
-            if block is None and not filler:
-                break
+    title = joint_title(blocks) if blocks else tables[0].title
+    box = report_frame(sheet, title)
+    footnote(sheet, (box[0], box[3] - 22, box[2], box[3]), [small_print(rng, sheet.title)])
+    width, size = (box[2] - box[0] - GUTTER) / 2, rng.choice([9.0, 9.5, 10.0])
+    prose = rng.sample(PROSE, len(PROSE))
+    half = (len(blocks) + 1) // 2 if rng.random() < 0.5 else len(blocks) // 2
+    shares = (blocks[:half], blocks[half:])
+    notes, registers = list(extra), list(tables)
+    texts = (prose[::2], prose[1::2])
+    for left, share, prose in zip((box[0], box[2] - width), shares, texts, strict=True):
+        column = (left, box[1], left + width, box[3] - 34)
+        y = _panels_of_column(sheet, column, share, say, prose, size, alone=len(blocks) < 2)
+        if registers and column[3] - y > 130:
+            y = (
+                register_panel(sheet, (left, y, column[2], column[3]), registers.pop(0), rng.choice([8.0, 8.5, 9.0]))[3]
+                + 16
+            )
+        _fill(sheet, (left, y, column[2], column[3]), notes, prose, size)
+
+
+def _panels_of_column(
+    sheet: Sheet, column: Box, blocks: list[Block], say: Say, prose: list[str], size: float, alone: bool
+) -> float:
+    """A paragraph and a panel for each block, from the top of `column`; returns where they end."""
+    rng, y = sheet.rng, column[1]
+    for index, block in enumerate(blocks):
+        left_over = len(blocks) - index
+        room = (column[3] - y) / left_over
+        items: list[Statement | str] = [*say(block)[:3], *(prose.pop() for _ in range(min(len(prose), 1)))]
+        rng.shuffle(items)
+        y = paragraph(sheet, (column[0], y, column[2], y + room * 0.5), items, size) + size * 1.1
+        height = min(max(130.0, 16.0 * len(block.rows) * len(block.columns) ** 0.5 + 60), 250.0, column[3] - y)
+        if height < 110:
+            return y
+        draw = table_panel if rng.random() < 0.45 else chart_panel
+        y = draw(sheet, (column[0], y, column[2], y + height), block, alone)[2][3] + size * 1.4
+    return y
+
+
+def _fill(sheet: Sheet, box: Box, notes: list[Statement], prose: list[str], size: float) -> None:
+    """Paragraphs of prose down to the bottom, each with one of `notes` while they last."""
+    y = box[1]
+    while box[3] - y > size * 6 and (prose or notes):
+        items: list[Statement | str] = [prose.pop() for _ in range(min(len(prose), sheet.rng.randint(2, 3)))]
+        if notes:
+            items.insert(sheet.rng.randrange(len(items) + 1), notes.pop())
+        y = paragraph(sheet, (box[0], y, box[2], box[3]), items, size) + size * 1.1
 
 
 def cover(sheet: Sheet, headline: str, items: list[Statement], contents: list[str]) -> None:
@@ -75,7 +100,9 @@ def cover(sheet: Sheet, headline: str, items: list[Statement], contents: list[st
     canvas.rect((0, 0, canvas.width, 190), fill=palette.accent)
     right = canvas.width - MARGIN
     size = fitting_size(sheet.deck, style.heading_bold, right - MARGIN, 110, 38, 24) or 24
-    draw_lines(canvas, (MARGIN, 60, right, 170), sheet.deck, style.heading_bold, size, palette.on_accent, "left", "bottom")
+    draw_lines(
+        canvas, (MARGIN, 60, right, 170), sheet.deck, style.heading_bold, size, palette.on_accent, "left", "bottom"
+    )
     draw_lines(canvas, (MARGIN, 215, right, 265), headline, style.heading, 20, palette.ink)
     y = 290.0
     for item in items:

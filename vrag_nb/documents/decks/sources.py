@@ -10,8 +10,7 @@ needs the `tables` extra (vega-datasets, bokeh-sampledata, plotly, statsmodels) 
 
 The files are committed, so that nobody else needs those packages. Whole data sets go to one split each.
 
-The extractions stand in `sources_society`, `sources_economy` and `sources_nature`, one function per data set, each returning
-`SeriesSource`s.
+The extractions stand in the modules `sources_*`, one function per data set, each returning `SeriesSource`s.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -72,9 +72,9 @@ def package_file(package: str, path: str) -> Path:
         raise ModuleNotFoundError(f"{package} is not installed: pip install 'vrag-nb[tables]'") from error
 
 
-def numbers(names: Iterable[object], **form: object) -> tuple[Column, ...]:
+def numbers(names: Iterable[object], **form: Any) -> tuple[Column, ...]:
     """Columns that are all printed alike."""
-    return tuple(Column(str(name), **form) for name in names)  # type: ignore[arg-type]
+    return tuple(Column(str(name), **form) for name in names)
 
 
 def slug(text: str) -> str:
@@ -84,11 +84,17 @@ def slug(text: str) -> str:
 
 def all_sources() -> list[SeriesSource]:
     """Every series of every data set."""
-    from vrag_nb.documents.decks import sources_economy, sources_nature, sources_society
+    from vrag_nb.documents.decks import (
+        sources_life,
+        sources_nature,
+        sources_population,
+        sources_society,
+        sources_trade,
+        sources_work,
+    )
 
-    makers: list[Callable[[], list[SeriesSource]]] = [
-        *sources_society.MAKERS, *sources_economy.MAKERS, *sources_nature.MAKERS,
-    ]  # fmt: skip
+    modules = (sources_population, sources_society, sources_work, sources_trade, sources_nature, sources_life)
+    makers: list[Callable[[], list[SeriesSource]]] = [make for module in modules for make in module.MAKERS]
     return [series for make in makers for series in make()]
 
 
@@ -109,10 +115,19 @@ def write_tables(folder: Path = TABLES) -> int:
             items.append(_item(name, table))
             count += 1
         data = series.dataset
-        entries.append({
-            "name": series.name, "split": data.split, "dataset": data.key, "title": data.title, "licence": data.licence,
-            "credit": data.credit, "origin": data.origin, "source_line": f"Source: {data.credit}", "tables": items,
-        })  # fmt: skip
+        entries.append(
+            {
+                "name": series.name,
+                "split": data.split,
+                "dataset": data.key,
+                "title": data.title,
+                "licence": data.licence,
+                "credit": data.credit,
+                "origin": data.origin,
+                "source_line": f"Source: {data.credit}",
+                "tables": items,
+            }
+        )
     text = json.dumps({"series": entries}, ensure_ascii=False, indent=1)
     (folder / "sources.json").write_text(text + "\n", encoding="utf-8")
     (folder / "SOURCES.md").write_text(_markdown(entries), encoding="utf-8")
@@ -133,27 +148,33 @@ def _write_table(path: Path, table: TableSource) -> None:
 
 def _item(name: str, table: TableSource) -> dict:
     return {
-        "file": name, "measure": table.measure, "scope": table.scope, "row_header": table.row_header,
-        "rows_plural": table.rows_plural, "rows_are": table.rows_are, "columns_are": table.columns_are,
+        "file": name,
+        "measure": table.measure,
+        "scope": table.scope,
+        "row_header": table.row_header,
+        "rows_plural": table.rows_plural,
+        "rows_are": table.rows_are,
+        "columns_are": table.columns_are,
         "columns": [asdict(column) for column in table.columns],
-    }  # fmt: skip
+    }
 
 
 def _markdown(entries: list[dict]) -> str:
     lines = [
-        "# Where the tables come from", "",
+        "# Where the tables come from",
+        "",
         "Cut from sample data that Python packages carry; made by `python -m vrag_nb.documents.decks.sources`.",
-        "A data set belongs to one split, whatever is cut from it.", "",
-        "| data set | split | licence | credit | origin | series | tables |", "|---|---|---|---|---|---|---|",
-    ]  # fmt: skip
+        "A data set belongs to one split, whatever is cut from it.",
+        "",
+        "| data set | split | licence | credit | origin | series | tables |",
+        "|---|---|---|---|---|---|---|",
+    ]
     for key in dict.fromkeys(entry["dataset"] for entry in entries):
         group = [entry for entry in entries if entry["dataset"] == key]
         first, tables = group[0], sum(len(entry["tables"]) for entry in group)
         names = ", ".join(entry["name"] for entry in group)
-        lines.append(
-            f"| {first['title']} | {first['split']} | {first['licence']} | {first['credit']} | {first['origin']} | {names} "
-            f"| {tables} |"
-        )
+        cells = [first[key] for key in ("title", "split", "licence", "credit", "origin")]
+        lines.append(f"| {' | '.join([*cells, names, str(tables)])} |")
     total = sum(len(entry["tables"]) for entry in entries)
     return "\n".join([*lines, "", f"{len(entries)} series, {total} tables."]) + "\n"
 

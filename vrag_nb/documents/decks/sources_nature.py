@@ -1,4 +1,4 @@
-"""Tables about weather, animals, chemistry and the sky."""
+"""Tables about chemistry, weather, the sea and the sky; penguins and crops are in `sources_life`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,22 @@ from vrag_nb.documents.decks.words import MONTHS
 
 def elements() -> list[SeriesSource]:
     data = Dataset(
-        "elements", "Periodic table", "train", "public domain", "Periodic table of the elements", "bokeh-sampledata, elements.csv",
-    )  # fmt: skip
+        "elements",
+        "Periodic table",
+        "train",
+        "public domain",
+        "Periodic table of the elements",
+        "bokeh-sampledata, elements.csv",
+    )
     frame = pd.read_csv(package_file("bokeh_sampledata", "_data/elements.csv"))
     frame["atomic mass"] = pd.to_numeric(frame["atomic mass"].astype(str).str.strip("[]()"), errors="coerce")
     columns = (
-        Column("Atomic mass", unit="u", decimals=1), Column("Melting point", unit="K"), Column("Boiling point", unit="K"),
-        Column("Density", unit="g/cm3", decimals=2), Column("Ionisation energy", unit="kJ/mol"),
-    )  # fmt: skip
+        Column("Atomic mass", unit="u", decimals=1),
+        Column("Melting point", unit="K"),
+        Column("Boiling point", unit="K"),
+        Column("Density", unit="g/cm3", decimals=2),
+        Column("Ionisation energy", unit="kJ/mol"),
+    )
     wide = frame.set_index("name")[["atomic mass", "melting point", "boiling point", "density", "IE-1"]]
     kind = frame.set_index("name")["metal"]
     found = []
@@ -34,8 +42,13 @@ def elements() -> list[SeriesSource]:
 
 def weather() -> list[SeriesSource]:
     seattle = Dataset(
-        "seattle-weather", "Seattle weather 2012-2015", "train", "public domain", "NOAA", "vega-datasets, seattle-weather.csv",
-    )  # fmt: skip
+        "seattle-weather",
+        "Seattle weather 2012-2015",
+        "train",
+        "public domain",
+        "NOAA",
+        "vega-datasets, seattle-weather.csv",
+    )
     frame = pd.read_csv(package_file("vega_datasets", "_data/seattle-weather.csv"))
     dates = pd.to_datetime(frame["date"])
     found = []
@@ -43,11 +56,24 @@ def weather() -> list[SeriesSource]:
         tables = []
         for year in city_years:
             part = frame[dates.dt.year == year].groupby(dates.dt.month)
-            wide = pd.DataFrame({"p": part["precipitation"].sum(), "h": part["temp_max"].mean(), "l": part["temp_min"].mean(), "w": part["wind"].mean()})  # fmt: skip
+            wide = pd.DataFrame(
+                {
+                    "p": part["precipitation"].sum(),
+                    "h": part["temp_max"].mean(),
+                    "l": part["temp_min"].mean(),
+                    "w": part["wind"].mean(),
+                }
+            )
             wide.index = list(MONTHS)
-            columns = (Column("Rainfall", unit="mm", decimals=1, additive=True), Column("Mean high", suffix="°C", decimals=1),
-                       Column("Mean low", suffix="°C", decimals=1), Column("Wind speed", unit="m/s", decimals=1))  # fmt: skip
-            shown = tuple(Column(f"{c.name} {year}", c.unit, c.prefix, c.suffix, c.decimals, c.additive) for c in columns)
+            columns = (
+                Column("Rainfall", unit="mm", decimals=1, additive=True),
+                Column("Mean high", suffix="°C", decimals=1),
+                Column("Mean low", suffix="°C", decimals=1),
+                Column("Wind speed", unit="m/s", decimals=1),
+            )
+            shown = tuple(
+                Column(f"{c.name} {year}", c.unit, c.prefix, c.suffix, c.decimals, c.additive) for c in columns
+            )
             tables.append(TableSource(wide, shown, "in Seattle", "Month", "months", "", "time"))
         found.append(SeriesSource(f"Seattle Weather {city_years[0]} and {city_years[1]}", seattle, tuple(tables)))
     return [*found, *_hourly(), *_lincoln()]
@@ -57,8 +83,13 @@ def _hourly() -> list[SeriesSource]:
     found = []
     for city, file in (("Seattle", "seattle-temps.csv"), ("San Francisco", "sf-temps.csv")):
         data = Dataset(
-            file.removesuffix(".csv"), f"{city} temperatures 2010", "train", "public domain", "NOAA", f"vega-datasets, {file}",
-        )  # fmt: skip
+            file.removesuffix(".csv"),
+            f"{city} temperatures 2010",
+            "train",
+            "public domain",
+            "NOAA",
+            f"vega-datasets, {file}",
+        )
         frame = pd.read_csv(package_file("vega_datasets", f"_data/{file}"))
         dates = pd.to_datetime(frame["date"])
         times = {6: "6 am", 12: "Noon", 18: "6 pm", 0: "Midnight"}
@@ -73,47 +104,82 @@ def _hourly() -> list[SeriesSource]:
 
 def _lincoln() -> list[SeriesSource]:
     data = Dataset(
-        "lincoln", "Lincoln, Nebraska weather 2016", "train", "public domain", "NOAA", "bokeh-sampledata, lincoln_weather.csv",
-    )  # fmt: skip
+        "lincoln",
+        "Lincoln, Nebraska weather 2016",
+        "train",
+        "public domain",
+        "NOAA",
+        "bokeh-sampledata, lincoln_weather.csv",
+    )
     frame = pd.read_csv(package_file("bokeh_sampledata", "_data/lincoln_weather.csv"))
     part = frame.groupby(pd.to_datetime(frame["DATE"]).dt.month)
-    wide = pd.DataFrame({"a": part["TMAX"].max(), "b": part["TMAX"].mean(), "c": part["TMIN"].mean(), "d": part["TMIN"].min()})
+    wide = pd.DataFrame(
+        {"a": part["TMAX"].max(), "b": part["TMAX"].mean(), "c": part["TMIN"].mean(), "d": part["TMIN"].min()}
+    )
     wide.index = list(MONTHS)
-    columns = (Column("Hottest day", suffix="°F"), Column("Mean daily high", suffix="°F", decimals=1),
-               Column("Mean daily low", suffix="°F", decimals=1), Column("Coldest night", suffix="°F"))  # fmt: skip
-    return [SeriesSource("Lincoln Weather", data, (TableSource(wide, columns, "in Lincoln", "Month", "months", "", "time"),))]
+    columns = (
+        Column("Hottest day", suffix="°F"),
+        Column("Mean daily high", suffix="°F", decimals=1),
+        Column("Mean daily low", suffix="°F", decimals=1),
+        Column("Coldest night", suffix="°F"),
+    )
+    return [
+        SeriesSource(
+            "Lincoln Weather", data, (TableSource(wide, columns, "in Lincoln", "Month", "months", "", "time"),)
+        )
+    ]
 
 
 def sea() -> list[SeriesSource]:
     gulf = Dataset(
-        "sea-surface", "Sea surface temperature, Western Maine Shelf", "dev", "free to use and redistribute",
-        "NERACOOS station B01", "bokeh-sampledata, sea_surface_temperature.csv.gz",
-    )  # fmt: skip
+        "sea-surface",
+        "Sea surface temperature, Western Maine Shelf",
+        "dev",
+        "free to use and redistribute",
+        "NERACOOS station B01",
+        "bokeh-sampledata, sea_surface_temperature.csv.gz",
+    )
     frame = pd.read_csv(package_file("bokeh_sampledata", "_data/sea_surface_temperature.csv.gz"))
     dates = pd.to_datetime(frame.iloc[:, 0])
     groups = frame.iloc[:, 1].groupby(dates.dt.strftime("%Y-%m"))
     wide = pd.DataFrame({"a": groups.mean(), "b": groups.max(), "c": groups.min()})
     wide.index = [f"{MONTHS[int(label[5:]) - 1]} {label[:4]}" for label in wide.index]
     columns = numbers(["Mean temperature", "Highest temperature", "Lowest temperature"], suffix="°C", decimals=2)
-    maine = SeriesSource("Maine Shelf", gulf, (TableSource(wide, columns, "at the Maine Shelf", "Month", "months", "", "time"),))
+    maine = SeriesSource(
+        "Maine Shelf", gulf, (TableSource(wide, columns, "at the Maine Shelf", "Month", "months", "", "time"),)
+    )
     pacific = Dataset(
-        "elnino", "El Nino sea surface temperatures", "test", "public domain", "NOAA", "statsmodels, datasets/elnino",
-    )  # fmt: skip
+        "elnino",
+        "El Nino sea surface temperatures",
+        "test",
+        "public domain",
+        "NOAA",
+        "statsmodels, datasets/elnino",
+    )
     from statsmodels.datasets import elnino
 
     table = elnino.load_pandas().data
     table.index = table["YEAR"].astype(int)
     names = {"JAN": "January", "APR": "April", "JUL": "July", "OCT": "October", "DEC": "December"}
     rows = table.loc[1952:2010:2, list(names)].rename(columns=names)
-    nino = TableSource(rows, numbers(rows.columns, suffix="°C", decimals=2), "in the El Nino region", "Year", "years", "Sea temperature", "time", "group")  # fmt: skip
+    nino = TableSource(
+        rows,
+        numbers(rows.columns, suffix="°C", decimals=2),
+        "in the El Nino region",
+        "Year",
+        "years",
+        "Sea temperature",
+        "time",
+        "group",
+    )
     return [maine, SeriesSource("El Nino", pacific, (nino,))]
 
 
-def sky_and_air() -> list[SeriesSource]:
-    from statsmodels.datasets import co2, nile, sunspots
+def sunspots() -> list[SeriesSource]:
+    from statsmodels.datasets import sunspots as source
 
     spots = Dataset("sunspots", "Yearly sunspots", "train", "public domain", "NOAA", "statsmodels, datasets/sunspots")
-    frame = sunspots.load_pandas().data
+    frame = source.load_pandas().data
     frame.index = frame["YEAR"].astype(int)
     found = []
     for century in (1700, 1800, 1900):
@@ -121,90 +187,66 @@ def sky_and_air() -> list[SeriesSource]:
         later = frame.loc[century + 4 : century + 94 : 5, ["SUNACTIVITY"]]
         tables = tuple(
             TableSource(p, (Column(name, decimals=1),), f"in the {century}s", "Year", "years", "", "time")
-            for name, p in (("Sunspot number", part), ("Sunspot activity", later))
+            for name, p in (("Sunspot number", part), ("Sunspot number", later))
         )
         found.append(SeriesSource(f"Sunspots {century}s", spots, tables))
-    river = Dataset("nile", "Annual flow of the Nile at Aswan", "train", "public domain", "Cobb (1978)", "statsmodels, datasets/nile")
-    flow = nile.load_pandas().data
+    return found
+
+
+def nile() -> list[SeriesSource]:
+    from statsmodels.datasets import nile as source
+
+    river = Dataset(
+        "nile",
+        "Annual flow of the Nile at Aswan",
+        "train",
+        "public domain",
+        "Cobb (1978)",
+        "statsmodels, datasets/nile",
+    )
+    flow = source.load_pandas().data
     flow.index = flow["year"].astype(int)
     tables = tuple(
-        TableSource(flow.loc[a : a + 48 : 2, ["volume"]], (Column("Annual flow", unit="100 million m3"),), f"of the Nile from {a}", "Year", "years", "", "time")  # fmt: skip
+        TableSource(
+            flow.loc[a : a + 48 : 2, ["volume"]],
+            (Column("Annual flow", unit="100 million m3"),),
+            "of the Nile",
+            "Year",
+            "years",
+            "",
+            "time",
+        )
         for a in (1871, 1922)
     )
-    found.append(SeriesSource("Nile Flow", river, tables))
-    air = Dataset("co2", "Carbon dioxide at Mauna Loa", "train", "public domain", "NOAA, Keeling and Whorf", "statsmodels, datasets/co2")
+    return [SeriesSource("Nile Flow", river, tables)]
+
+
+def mauna_loa() -> list[SeriesSource]:
+    from statsmodels.datasets import co2
+
+    air = Dataset(
+        "co2",
+        "Carbon dioxide at Mauna Loa",
+        "train",
+        "public domain",
+        "NOAA, Keeling and Whorf",
+        "statsmodels, datasets/co2",
+    )
     level = co2.load_pandas().data["co2"].dropna()
     level.index = pd.to_datetime(level.index)
     year, month = level.index.year, level.index.month
-    wide = pd.DataFrame({
-        "May level": level[month == 5].groupby(year[month == 5]).mean(),
-        "October level": level[month == 10].groupby(year[month == 10]).mean(),
-        "Annual mean": level.groupby(year).mean(), "Highest week": level.groupby(year).max(),
-    }).loc[1959:2001:2]  # fmt: skip
-    table = TableSource(wide, numbers(wide.columns, unit="ppm", decimals=1), "at Mauna Loa", "Year", "years", "", "time")
-    found.append(SeriesSource("Mauna Loa", air, (table,)))
-    return found
+    wide = pd.DataFrame(
+        {
+            "May level": level[month == 5].groupby(year[month == 5]).mean(),
+            "October level": level[month == 10].groupby(year[month == 10]).mean(),
+            "Annual mean": level.groupby(year).mean(),
+            "Highest week": level.groupby(year).max(),
+        }
+    ).loc[1959:2001:2]
+    table = TableSource(
+        wide, numbers(wide.columns, unit="ppm", decimals=1), "at Mauna Loa", "Year", "years", "", "time"
+    )
+    return [SeriesSource("Mauna Loa", air, (table,))]
 
 
-def animals() -> list[SeriesSource]:
-    birds = Dataset(
-        "penguins", "Penguins of the Palmer Archipelago", "test", "CC0", "Gorman, Williams and Fraser (2014); Horst et al. (2020)",
-        "bokeh-sampledata, penguins.csv",
-    )  # fmt: skip
-    frame = pd.read_csv(package_file("bokeh_sampledata", "_data/penguins.csv")).dropna()
-    groups = frame.groupby(["species", "island", "sex"])
-    wide = groups[["bill_length_mm", "bill_depth_mm", "flipper_length_mm", "body_mass_g"]].mean()
-    wide.index = [f"{species} {island} {sex.lower()}s" for species, island, sex in wide.index]
-    columns = (Column("Bill length", unit="mm", decimals=1), Column("Bill depth", unit="mm", decimals=1),
-               Column("Flipper length", unit="mm", decimals=1), Column("Body mass", unit="g"))  # fmt: skip
-    spread = groups[["bill_length_mm", "flipper_length_mm", "body_mass_g"]].max()
-    spread.index = wide.index
-    most = (Column("Longest bill", unit="mm", decimals=1), Column("Longest flipper", unit="mm"), Column("Greatest mass", unit="g"))
-    scope = "of Palmer penguins"
-    penguins = SeriesSource("Palmer Penguins", birds, (TableSource(wide, columns, scope, "Group", "groups"), TableSource(spread, most, scope, "Group", "groups")))  # fmt: skip
-    dairy = Dataset("cows", "Butterfat of five cattle breeds", "train", "public domain", "Sokal and Rohlf", "bokeh-sampledata, cows.csv")
-    cows = pd.read_csv(package_file("bokeh_sampledata", "_data/cows.csv"))
-    herd = cows.groupby(["breed", "age"])["butterfat"].agg(["mean", "min", "max"])
-    herd.index = [f"{breed}, {'mature' if age == 'Mature' else '2 years'}" for breed, age in herd.index]
-    fat = numbers(["Mean butterfat", "Lowest butterfat", "Highest butterfat"], suffix="%", decimals=2)
-    return [penguins, SeriesSource("Dairy Breeds", dairy, (TableSource(herd, fat, "of dairy breeds", "Herd", "herds"),))]
-
-
-def barley() -> list[SeriesSource]:
-    data = Dataset(
-        "barley", "Barley yields in Minnesota", "test", "BSD-3-Clause (vega-datasets)", "Immer et al. (1934)",
-        "vega-datasets, barley.json",
-    )  # fmt: skip
-    frame = pd.read_json(package_file("vega_datasets", "_data/barley.json"))
-    found = []
-    for name, sites in (("Barley North", ["Crookston", "Duluth", "Grand Rapids"]), ("Barley South", ["Morris", "University Farm", "Waseca"])):  # fmt: skip
-        tables = []
-        for year in (1931, 1932):
-            wide = frame[(frame["year"] == year) & frame["site"].isin(sites)].pivot_table(index="variety", columns="site", values="yield")  # fmt: skip
-            columns = numbers(wide.columns, unit="bushels per acre", decimals=1)
-            tables.append(TableSource(wide, columns, "of barley varieties", "Variety", "varieties", f"{year} yield", "entity", "group"))  # fmt: skip
-        found.append(SeriesSource(name, data, tuple(tables)))
-    return found
-
-
-def laboratory() -> list[SeriesSource]:
-    drugs = Dataset(
-        "antibiotics", "Burtin's antibiotics", "train", "MIT", "Will Burtin (1951)", "bokeh-sampledata, antibiotics.csv",
-    )  # fmt: skip
-    frame = pd.read_csv(package_file("bokeh_sampledata", "_data/antibiotics.csv"))
-    frame.columns = frame.columns.str.strip()
-    frame.index = frame["bacteria"].str.strip().str.replace(r"^(\w)\w+ ", r"\1. ", regex=True)
-    wide = frame[["penicillin", "streptomycin", "neomycin"]].astype(float)
-    columns = numbers(["Penicillin dose", "Streptomycin dose", "Neomycin dose"], unit="µg/ml", decimals=3)
-    found = [SeriesSource("Antibiotics", drugs, (TableSource(wide[~wide.index.duplicated()], columns, "against bacteria", "Bacterium", "bacteria"),))]  # fmt: skip
-    pieces = Dataset("forensic-glass", "Forensic glass samples", "train", "public domain", "Evett and Spiehler", "bokeh-sampledata, forensic_glass.csv")
-    glass = pd.read_csv(package_file("bokeh_sampledata", "_data/forensic_glass.csv"))
-    kinds = {"WinF": "Float windows", "WinNF": "Other windows", "Veh": "Vehicle windows", "Con": "Containers", "Tabl": "Tableware", "Head": "Headlamps"}  # fmt: skip
-    means = glass.assign(type=glass["type"].map(kinds)).groupby("type")[["Na", "Mg", "Al", "Si", "K", "Ca"]].mean()
-    named = {"Na": "Sodium", "Mg": "Magnesium", "Al": "Aluminium", "Si": "Silicon", "K": "Potassium", "Ca": "Calcium"}
-    oxides = tuple(Column(f"{name} content", suffix="%", decimals=2) for name in named.values())
-    found.append(SeriesSource("Forensic Glass", pieces, (TableSource(means, oxides, "of forensic glass", "Glass type", "glass types"),)))  # fmt: skip
-    return found
-
-
-MAKERS = (elements, weather, sea, sky_and_air, animals, barley, laboratory)
+MAKERS = (elements, weather, sea, sunspots, nile, mauna_loa)

@@ -1,4 +1,4 @@
-"""Tables the decks are drawn from: committed real ones, and synthetic ones for pretraining.
+"""Tables the decks are drawn from (`synthetic` makes up more for pretraining).
 
 A `Table` is small numbers with human names. It knows how to say a cell in words, because the same words become
 slide titles and questions:
@@ -13,14 +13,13 @@ A `Series` is what one deck is about: one to four related tables of one dataset.
 from __future__ import annotations
 
 import json
-import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 import pandas as pd
 
-from vrag_nb.documents.decks.words import random_label, random_phrase
+from vrag_nb.documents.decks.words import MONTHS
 
 TABLES = Path(__file__).resolve().parents[3] / "data" / "tables"
 SPLITS = ("train", "dev", "test")
@@ -72,7 +71,7 @@ class Table:
         words = f"{lower(self.measure_of(column))}"
         if self.rows_are == "time":
             if self.measure:
-                return f"{words} {self._of(name)} in {label}"
+                return f"{words} ({name}) in {label}"
             return f"{words} in {label}"
         if not self.measure:
             return f"{words} {self._of(label)}"
@@ -108,7 +107,7 @@ def lower(name: str) -> str:
     return name[:1].lower() + name[1:]
 
 
-PROPER = frozenset({"Internet", "French", "English", "German", "Coderre", "Bergeron", "Joly", "Chrome", "Firefox"})
+PROPER = frozenset({"Internet", "French", "English", "German", "Coderre", "Bergeron", "Joly", "Euro", *MONTHS})
 
 
 @lru_cache(maxsize=8)
@@ -142,106 +141,3 @@ def _table(item: dict, folder: Path) -> Table:
     labels = tuple(str(label) for label in frame.iloc[:, 0])
     known = {key: item[key] for key in ("measure", "rows_are", "columns_are", "rows_plural", "scope", "row_header")}
     return Table(table_id=path.stem, labels=labels, columns=columns, values=values, **known)
-
-
-# ---------------------------------------------------------------------------------------------- synthetic tables
-
-
-def synthetic_series(rng: random.Random) -> Series:
-    """A made-up series: random names, measures and numbers in widely varying formats."""
-    name = random_phrase(rng)
-    scope = rng.choice(["in {}", "of {}", "at {}", "for {}", "across {}"]).format(name)
-    row_header, plural = rng.choice(ROW_KINDS)
-    series_id = f"synthetic-{rng.getrandbits(32):08x}"
-    pool = _labels(rng, rng.randint(12, 26))
-    count = rng.randint(2, 4)
-    tables = tuple(
-        synthetic_table(rng, f"{series_id}-{i}", scope, row_header, plural, pool) for i in range(count)
-    )
-    return Series(name, series_id, tables, f"Source: {random_phrase(rng)}, {rng.randint(1990, 2026)}")
-
-
-def synthetic_table(
-    rng: random.Random, table_id: str, scope: str, row_header: str, plural: str, pool: list[str]
-) -> Table:
-    """One made-up table over some of `pool`'s labels, or over years."""
-    style = rng.choice(["measure", "measure", "time", "group", "years"])
-    width = rng.randint(2, 5)
-    measure = "" if style == "measure" or (style == "years" and rng.random() < 0.6) else _measures(rng, 1)[0]
-    rows_are = "time" if style == "years" else "entity"
-    if rows_are == "time":
-        step, start = rng.choice([1, 1, 2, 5]), rng.randint(1890, 2005)
-        labels = [str(start + step * i) for i in range(rng.randint(6, 16))]
-        row_header, plural = "Year", "years"
-    else:
-        labels = rng.sample(pool, rng.randint(6, min(16, len(pool))))
-    names = _measures(rng, width)
-    columns_are = "measure"
-    if measure:
-        columns_are = "time" if style == "time" else "group"
-        start, step = rng.randint(1950, 2010), rng.choice([1, 1, 2, 5, 10])
-        names = [str(start + step * i) for i in range(width)] if style == "time" else _labels(rng, width)
-    shared = _column(rng, "")
-    columns = tuple(replace(shared, name=n) if measure else _column(rng, n) for n in names)
-    values = _values(rng, len(labels), columns, bool(measure))
-    return Table(
-        table_id, scope, row_header, tuple(labels), columns, values, measure, rows_are, columns_are, plural
-    )
-
-
-ROW_KINDS = (
-    ("Region", "regions"), ("Country", "countries"), ("Product", "products"), ("Team", "teams"), ("City", "cities"),
-    ("Species", "species"), ("Model", "models"), ("Station", "stations"), ("Branch", "branches"), ("Store", "stores"),
-    ("School", "schools"), ("Crop", "crops"), ("Plant", "plants"), ("Client", "clients"), ("District", "districts"),
-    ("Supplier", "suppliers"), ("Material", "materials"), ("Route", "routes"), ("Project", "projects"),
-)  # fmt: skip
-
-MEASURES = (
-    "Revenue", "Sales", "Profit", "Cost", "Population", "Rainfall", "Temperature", "Output", "Yield", "Weight",
-    "Length", "Height", "Speed", "Price", "Area", "Visitors", "Passengers", "Employees", "Members", "Exports",
-    "Imports", "Votes", "Share", "Growth", "Score", "Rating", "Births", "Deaths", "Debt", "Income", "Wages", "Hours",
-    "Energy use", "Water use", "Fuel", "Mileage", "Depth", "Distance", "Duration", "Orders", "Returns", "Stock",
-    "Capacity", "Budget", "Spending", "Unemployment", "Inflation", "Emissions", "Literacy", "Enrolment", "Density",
-    "Pressure", "Humidity", "Wind speed", "Catch", "Harvest", "Rent", "Savings", "Tax", "Clicks", "Downloads",
-    "Page views", "Subscribers", "Claims", "Accidents", "Patients", "Beds", "Goals", "Points", "Wins", "Medals",
-)  # fmt: skip
-_QUALIFIERS = ("Average", "Total", "Net", "Gross", "Annual", "Monthly", "Median", "Peak", "Mean", "Daily", "Local")
-
-
-def _measures(rng: random.Random, count: int) -> list[str]:
-    names: dict[str, None] = {}
-    while len(names) < count:
-        name = rng.choice(MEASURES)
-        names.setdefault(f"{rng.choice(_QUALIFIERS)} {lower(name)}" if rng.random() < 0.35 else name)
-    return list(names)
-
-
-def _labels(rng: random.Random, count: int) -> list[str]:
-    labels: dict[str, None] = {}
-    while len(labels) < count:
-        labels.setdefault(random_label(rng))
-    return list(labels)
-
-
-def _column(rng: random.Random, name: str) -> Column:
-    """A printing format: prefix, suffix, decimals."""
-    prefix, suffix = rng.choice(
-        [("", "")] * 8 + [("$", ""), ("€", ""), ("£", ""), ("", "%"), ("", "%"), ("$", "M"), ("", "k"), ("", "M"),
-                          ("", " kg"), ("", " km"), ("", " t"), ("", " h")]
-    )  # fmt: skip
-    return Column(name, "", prefix, suffix, rng.choice([0, 0, 0, 1, 1, 2]), suffix != "%" and rng.random() < 0.7)
-
-
-def _values(
-    rng: random.Random, rows: int, columns: tuple[Column, ...], shared: bool
-) -> tuple[tuple[float, ...], ...]:
-    """Numbers of one magnitude per column (one for all when the columns share their measure), all cells distinct."""
-    tops = [10 ** rng.uniform(1, 2) if c.suffix == "%" else 10 ** rng.uniform(0.8, 5.2) for c in columns]
-    tops = [tops[0]] * len(columns) if shared else tops
-    floor = rng.choice([0.05, 0.2, 0.5])
-    negative = rng.random() < 0.08
-    cells = []
-    for _ in range(rows):
-        row = [top * rng.uniform(floor, 1) * (-1 if negative and rng.random() < 0.3 else 1) for top in tops]
-        cells.append(tuple(round(v, c.decimals) for v, c in zip(row, columns, strict=True)))
-    return tuple(cells)

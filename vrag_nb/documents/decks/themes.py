@@ -7,7 +7,7 @@ A deck gets a `Style`: one palette and one set of fonts of its family, chosen by
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from vrag_nb.documents.decks.canvas import Colour, Face, face, mix, rgb
 
@@ -56,7 +56,9 @@ def _dark(name: str, paper: str, accent: str, series: str) -> Palette:
     names = tuple(series.split())
     base, ink = rgb(paper), rgb("f4f4f2")
     light = tuple(mix(rgb(_HUES[n]), (1.0, 1.0, 1.0), 0.25) for n in names)
-    return Palette(name, base, ink, mix(ink, base, 0.3), rgb(accent), mix(base, ink, 0.08), mix(base, ink, 0.25), light, names)
+    return Palette(
+        name, base, ink, mix(ink, base, 0.3), rgb(accent), mix(base, ink, 0.08), mix(base, ink, 0.25), light, names
+    )
 
 
 FONTS: dict[str, tuple[str, str]] = {
@@ -186,8 +188,24 @@ def families(split: str) -> tuple[Family, ...]:
     return tuple(family for family in FAMILIES if family.split == split)
 
 
+def mixed_family(rng: random.Random) -> Family:
+    """A training family with its details (fonts, colours, panels, tables, sides) borrowed from the others.
+
+    For pretraining, which wants more variety than the corpus has families. Titles and pages are arranged in ways of the
+    training families only.
+    """
+    base = rng.choice(families("train"))
+    kin = [family for family in families("train") if family.kind == base.kind]
+    borrowed = {
+        name: getattr(rng.choice(kin), name)
+        for name in ("fonts", "palettes", "panel", "side", "bullet", "footer", "table")
+    }
+    return replace(base, **borrowed)
+
+
 def choose_style(rng: random.Random, family: Family, texts: str) -> Style:
     """Draw the deck's palette and fonts; fonts that lack a character of `texts` are passed over."""
+    texts += family.bullet
     pairs = list(family.fonts)
     rng.shuffle(pairs)
     able = [p for p in pairs if all(face(f).has(texts) for key in p for f in FONTS[key])]

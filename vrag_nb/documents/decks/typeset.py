@@ -36,12 +36,15 @@ def inset(box: Box, dx: float, dy: float | None = None) -> Box:
 def wrap(text: str, font: Face, size: float, width: float) -> list[str]:
     """Greedy lines no wider than `width`; a single word that is wider gets a line of its own."""
     lines: list[str] = []
+    space, used = font.width(" ", size), 0.0
     for word in text.split(" "):
-        candidate = f"{lines[-1]} {word}" if lines else word
-        if lines and font.width(candidate, size) <= width:
-            lines[-1] = candidate
+        wide = font.width(word, size)
+        if lines and used + space + wide <= width:
+            lines[-1] += f" {word}"
+            used += space + wide
         else:
             lines.append(word)
+            used = wide
     return lines
 
 
@@ -123,4 +126,6 @@ def draw_line(
 ) -> Box:
     """One line whose left end, centre or right end stands at `x`."""
     width = font.width(text, size)
-    return canvas.text(x - width * {"left": 0.0, "center": 0.5, "right": 1.0}[align], baseline, text, font, size, colour)
+    return canvas.text(
+        x - width * {"left": 0.0, "center": 0.5, "right": 1.0}[align], baseline, text, font, size, colour
+    )

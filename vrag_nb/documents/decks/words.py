@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import random
 
-_HEADS = ("b br c ch cl d dr f fl g gr h j k kl l m n p pl pr qu r s sh sk sl st t th tr v w y z").split()
-_VOWELS = ("a e i o u ai ea ee ia io oa ou").split()
+
+def listed(text: str) -> tuple[str, ...]:
+    """The words of `text`."""
+    return tuple(text.split())
+
+
+_HEADS = listed("b br c ch cl d dr f fl g gr h j k kl l m n p pl pr qu r s sh sk sl st t th tr v w y z")
+_VOWELS = listed("a e i o u ai ea ee ia io oa ou")
 _TAILS = ("", "", "", "n", "r", "l", "s", "t", "m", "nd", "rn", "st", "ck", "ll", "x", "rt", "lm", "sk")
-ENGLISH = tuple(
+ENGLISH = listed(
     """amber anchor apple arbor arrow aspen atlas autumn badger bamboo barley basin bay beacon bear birch bison
     blossom bluff bridge brook canyon cape cedar chalk cherry cinder clover coast cobalt comet copper coral cotton
     crane creek crest crow crown crystal cypress dahlia dawn delta desert dove dune eagle east echo elder elm ember
@@ -18,24 +24,24 @@ ENGLISH = tuple(
     panda pearl pebble pepper pine plain planet plum polar pond poplar prairie quail quartz rapid raven reef ridge
     river robin rocket rose ruby saffron sage salmon sand sapphire sea shadow shell silver slate snow solar sparrow
     spring spruce star steel stone storm stream summer summit sun swan teal thistle thunder tiger timber topaz tulip
-    valley velvet violet walnut wave west wheat willow wind winter wolf wren zephyr""".split()
+    valley velvet violet walnut wave west wheat willow wind winter wolf wren zephyr"""
 )
-_SUBJECT_ENDS = tuple(
+_SUBJECT_ENDS = listed(
     """Group Holdings Partners Foundation Institute Agency Council Cooperative Railways Airlines Foods Motors Energy
     Textiles University Hospital Museum Library Port Region Province Valley Islands District Basin Coast Network
     Logistics Dairy Mills Bank Insurance Media Studios Sports Club League Survey Census Programme Project Fund
-    Laboratory Observatory Orchards Fisheries Forests Waterworks Telecom Pharma Robotics Ceramics Shipping""".split()
+    Laboratory Observatory Orchards Fisheries Forests Waterworks Telecom Pharma Robotics Ceramics Shipping"""
 )
-FIRST_NAMES = tuple(
+FIRST_NAMES = listed(
     """Ada Amir Anna Bela Boris Carla Chen Clara Dana David Elena Emil Farah Felix Gina Goran Hana Hugo Ines Ivan Jana
     Jonas Kaya Karl Lena Luis Mara Marco Mina Nadia Nils Olga Omar Paula Pedro Rana Rosa Samir Sara Sven Tara Theo
-    Uma Vera Viktor Wanda Yara Yusuf Zara Zoe""".split()
+    Uma Vera Viktor Wanda Yara Yusuf Zara Zoe"""
 )
-LAST_NAMES = tuple(
+LAST_NAMES = listed(
     """Abbott Adeyemi Almeida Andersen Banerjee Becker Bianchi Castro Cohen Costa Dubois Eriksen Farkas Fischer Garcia
     Gomez Haddad Hansen Horvat Ibrahim Jansen Johansson Kaplan Keller Kim Kowalski Larsen Leclerc Lindgren Lopez
     Martens Mbeki Meyer Moreau Nakamura Novak Okafor Olsen Park Patel Petrov Quinn Ramos Rossi Sato Schmidt Silva
-    Sokolov Tanaka Torres Ueda Vargas Weber Wong Yilmaz Zhang Zimmer""".split()
+    Sokolov Tanaka Torres Ueda Vargas Weber Wong Yilmaz Zhang Zimmer"""
 )
 MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",

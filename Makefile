@@ -1,0 +1,76 @@
+# Everything a bare machine with Python 3.11 (or 3.12) and make needs. Each target builds .venv first, once.
+#
+#   make run          the nano pipeline in notebooks: corpus, index, agent, evaluation -> results/nano/index.html
+#   make nano-eval    the same with the whole test split
+#   make test         all tests, notebooks and browser included     make lint     ruff and mypy
+#   make lab          JupyterLab on the notebooks                   make serve    the search engine over HTTP
+#   make realdocs DIR=path   recall on a folder of MMLongBench-Doc  make bench    what survives kill -9
+#   make lock         requirements.lock anew from pyproject.toml
+
+VENV := .venv
+PY := $(VENV)/bin/python
+READY := $(VENV)/.ready
+PROFILE ?= nano
+PORT ?= 8001
+CORES := $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)
+# Libraries that count the machine's cores instead of those they may use would start too many threads.
+export OMP_NUM_THREADS ?= $(CORES)
+export TOKENIZERS_PARALLELISM ?= false
+
+.DEFAULT_GOAL := help
+.PHONY: help env run nano-eval test lab serve bench lint realdocs lock
+
+help:
+	@sed -n 's/^#   //p' Makefile
+
+env: $(READY)
+
+# A candidate must run: a version manager's shim answers to the name and fails.
+$(READY): requirements.lock pyproject.toml
+	@for candidate in python3.11 python3.12 python3 python /usr/bin/python3.11 /usr/bin/python3.12; do \
+	  if $$candidate -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' 2>/dev/null; \
+	  then found=$$candidate; break; fi; \
+	done; \
+	if [ -z "$$found" ]; then \
+	  echo "make: no Python 3.11 or 3.12 with venv found on PATH."; \
+	  echo "      Install one (Debian, Ubuntu: apt-get install python3.11 python3.11-venv) and run make again."; \
+	  exit 1; \
+	fi; \
+	[ -x $(PY) ] || { echo "creating $(VENV) with $$($$found --version)"; $$found -m venv $(VENV); }
+	@$(PY) -m pip install --quiet --disable-pip-version-check uv
+	@$(PY) -m uv pip install --python $(PY) -r requirements.lock
+	@$(PY) -m uv pip install --python $(PY) --no-deps -e .
+	@touch $(READY)
+
+run: $(READY)
+	@$(PY) -m vrag_nb run nano
+
+nano-eval: $(READY)
+	@$(PY) -m vrag_nb run nano-eval
+
+test: $(READY)
+	@$(PY) -m pytest $(ARGS)
+
+lab: $(READY)
+	@$(PY) -m jupyter lab --notebook-dir=. notebooks
+
+serve: $(READY)
+	@$(PY) -m vrag_nb serve --profile $(PROFILE) --port $(PORT)
+
+bench: $(READY)
+	@$(PY) -m vrag_nb prep --profile $(PROFILE)
+	@$(PY) benchmarks/interruption.py --documents data/corpora/decks/documents $(ARGS)
+
+lint: $(READY)
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+	@$(PY) -m mypy
+
+realdocs: $(READY)
+	@test -n "$(DIR)" || { echo "make realdocs needs a folder: make realdocs DIR=path/to/mmlongbench"; exit 2; }
+	@$(PY) -m vrag_nb realdocs "$(DIR)" --profile $(PROFILE)
+
+# One lock for both Pythons would need markers; it is made for the older one and installs on the newer.
+lock: $(READY)
+	@$(PY) -m uv pip compile pyproject.toml --extra dev --extra tables --python-version 3.11 \
+	  --no-header --no-annotate --no-emit-index-url --output-file requirements.lock

@@ -1,0 +1,350 @@
+"""The systems and the evaluation: what each system shows, what is counted, and that a killed run goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import PAGE_IDS, RankedEngine, ScriptedPolicy
+
+from vrag_nb.agent.environment import replay
+from vrag_nb.agent.observers import Settings
+from vrag_nb.agent.pages import PageStore
+from vrag_nb.agent.policy import Conversation
+from vrag_nb.agent.trajectory import read_trajectories
+from vrag_nb.evaluation import report
+from vrag_nb.evaluation.baselines import SYSTEMS, Context, find_system
+from vrag_nb.evaluation.evaluate import evaluate, question_type
+from vrag_nb.evaluation.realdocs import evaluate_realdocs
+from vrag_nb.records import MetaInfo, Question
+
+SETTINGS = Settings(max_turns=3, top_k=5, min_pixels=4 * 784, max_pixels=40 * 784)
+REALDOCS = Path(os.environ.get("VRAG_NB_REALDOCS", Path(__file__).parents[2] / "shared" / "realdocs"))
+
+
+def ask(uid: str, reference: str = "42", pages: list[int] | None = None, **meta: str) -> Question:
+    info = MetaInfo(file_name="alpha.pdf", reference_page=[2] if pages is None else pages, **meta)
+    return Question(uid=uid, query=f"What is shown in {uid}?", reference_answer=reference, meta_info=info)
+
+
+QUESTIONS = [
+    ask("q1", query_type="single_hop", source_type="chart"),
+    ask("q2", query_type="multi_hop", source_type="table", pages=[1, 3]),
+    ask("q3", "not answerable", query_type="unanswerable", source_type="text", pages=[]),
+]
+
+
+def sees_then_answers(conversation: Conversation) -> str:
+    """Searches, crops, and answers 42 if it was shown any image; told to answer at once, it does."""
+    images = sum(len(message.images) for message in conversation)
+    if images == 0 and "Answer now" not in conversation[-1].text:
+        return "<think>Look it up.</think>\n<search>what is shown</search>"
+    if images == 1 and "Answer now" not in conversation[-1].text and "Invalid" not in conversation[-1].text:
+        return "<think>Too small.</think>\n<bbox>[10, 10, 100, 100]</bbox>"
+    return f"<think>Done.</think>\n<answer>{42 if images else 'not answerable'}</answer>"
+
+
+def context(corpus: Path, engine: RankedEngine, policy: ScriptedPolicy) -> Context:
+    return Context(policy, engine, PageStore(corpus), SETTINGS, "nano", progress=False)
+
+
+@pytest.fixture
+def run(tiny_corpus: Path, engine: RankedEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """`evaluate` on the tiny corpus; without figures, which take the longest, unless asked for."""
+    draw = report.write_figures
+    monkeypatch.setattr(report, "write_figures", lambda *given: draw(*given) if go.figures else None)
+
+    def go(policy: ScriptedPolicy | None = None, **changed):
+        arguments = {
+            "corpus": tiny_corpus,
+            "questions": QUESTIONS,
+            "engine": engine,
+            "policy": policy or ScriptedPolicy(sees_then_answers),
+            "systems": list(SYSTEMS),
+            "out": tmp_path / "out",
+            "settings": SETTINGS,
+            "prompt": "nano",
+            "progress": False,
+        }
+        return evaluate(**{**arguments, **changed})
+
+    go.figures = False
+    return go
+
+
+@pytest.mark.parametrize(
+    ("system", "images", "kinds"),
+    [
+        ("no_retrieval", [], ["answer"]),
+        ("vanilla_top1", ["alpha_1"], ["search", "answer"]),
+        ("vanilla_top3", ["alpha_1", "alpha_2", "alpha_3"], ["search", "answer"]),
+        ("agent_no_crop", ["alpha_1"], ["search", "invalid", "answer"]),
+        ("agent", ["alpha_1"], ["search", "bbox", "answer"]),
+    ],
+)
+def test_what_each_system_shows(tiny_corpus, engine, tmp_path, system, images, kinds):
+    policy = ScriptedPolicy(sees_then_answers)
+    [one] = find_system(system).run(context(tiny_corpus, engine, policy), QUESTIONS[:1], tmp_path / "t.jsonl")
+    assert one.retrieved_page_ids == images
+    assert [turn.action.kind for turn in one.turns] == kinds
+    assert one.status == "answered"
+    assert one.turns[-1].forced == system.startswith(("no_", "vanilla"))
+    assert [seen.kind for seen in one.observations].count("crop") == (system == "agent")
+    [stored] = read_trajectories(tmp_path / "t.jsonl")
+    assert stored == one
+
+
+@pytest.mark.parametrize("system", ["no_retrieval", "vanilla_top1", "vanilla_top3"])
+def test_the_record_holds_the_conversation_the_model_had(tiny_corpus, engine, tmp_path, system):
+    had: list[Conversation] = []
+
+    def listen(conversation: Conversation) -> str:
+        had.append(list(conversation))
+        return "<answer>42</answer>"
+
+    shared = context(tiny_corpus, engine, ScriptedPolicy(listen))
+    [one] = find_system(system).run(shared, QUESTIONS[:1], tmp_path / "t.jsonl")
+    assert had == [one.messages()[:-1]]
+    assert had[0][-1].text.endswith(SETTINGS.forced_text)
+    assert replay(one, shared.pages) == []
+
+
+def test_vanilla_searches_with_the_question_itself(tiny_corpus, engine, tmp_path):
+    policy = ScriptedPolicy(["<answer>42</answer>"])
+    find_system("vanilla_top3").run(context(tiny_corpus, engine, policy), QUESTIONS[:1], tmp_path / "t.jsonl")
+    assert engine.calls == [["What is shown in q1?"]]
+
+
+@pytest.mark.parametrize("system", ["no_retrieval", "vanilla_top1"])
+@pytest.mark.parametrize("said", ["<search>more</search>", "<bbox>[1, 1, 50, 50]</bbox>", "I do not know"])
+def test_anything_but_an_answer_in_the_only_turn_is_no_answer(tiny_corpus, engine, tmp_path, system, said):
+    policy = ScriptedPolicy([said])
+    shared = context(tiny_corpus, engine, policy)
+    [one] = find_system(system).run(shared, QUESTIONS[:1], tmp_path / "t.jsonl")
+    assert (one.status, one.answer, policy.calls) == ("no_answer", None, [1])
+
+
+@pytest.mark.parametrize("batched", [True, False])
+def test_a_failing_search_ends_only_its_own_session(tiny_corpus, engine, tmp_path, batched):
+    bad = QUESTIONS[0].model_copy(update={"uid": "bad", "query": "fail"})
+    shared = context(tiny_corpus, engine, ScriptedPolicy(["<answer>42</answer>"], batched))
+    found = find_system("vanilla_top1").run(shared, [bad, QUESTIONS[1]], tmp_path / "t.jsonl")
+    assert [one.status for one in found] == ["error", "answered"]
+    assert "the index is gone" in (found[0].error or "")
+
+
+def test_an_unknown_system_is_named():
+    with pytest.raises(ValueError, match=r"unknown system 'vanilla'; known: no_retrieval"):
+        find_system("vanilla")
+
+
+def test_metrics_of_a_run_worked_by_hand(run, tmp_path):
+    metrics = run(run_info={"profile": "test"})
+    assert metrics == json.loads((tmp_path / "out/metrics.json").read_text())
+    # the ranking is alpha_1, alpha_2, alpha_3, ...; q1 wants alpha_2, q2 alpha_1 and alpha_3, q3 nothing
+    means = {name: (one["value"], one["n"]) for name, one in metrics["retrieval"].items()}
+    assert means["recall@1"] == (0.25, 2)
+    assert means["recall@3"] == means["recall@5"] == (1.0, 2)
+    assert set(metrics["answers"]) == set(SYSTEMS)
+    accuracy = {name: one["accuracy"]["value"] for name, one in metrics["answers"].items()}
+    assert accuracy == {
+        "no_retrieval": pytest.approx(1 / 3, abs=1e-6),
+        **dict.fromkeys(["vanilla_top1", "vanilla_top3", "agent_no_crop", "agent"], pytest.approx(2 / 3, abs=1e-6)),
+    }
+    by_type = metrics["answers"]["agent"]["by_type"]
+    assert {kind: (one["value"], one["n"]) for kind, one in by_type.items()} == {
+        "chart": (1.0, 1),
+        "multi_hop": (1.0, 1),
+        "unanswerable": (0.0, 1),
+    }
+    behaviour = metrics["answers"]["agent_no_crop"]["behaviour"]
+    assert behaviour["turns"]["value"] == 3
+    assert behaviour["invalid_action_rate"]["value"] == pytest.approx(1 / 3, abs=1e-6)
+    assert behaviour["finish_rate"]["value"] == 1
+    assert metrics["answers"]["vanilla_top1"]["behaviour"]["turns"]["value"] == 1
+    assert metrics["comparisons"]["agent_minus_no_retrieval"]["value"] == pytest.approx(1 / 3, abs=1e-6)
+    assert metrics["run"]["profile"] == "test"
+    assert {"seed", "commit", "versions", "hardware", "seconds"} <= set(metrics["run"])
+    assert set(metrics["run"]["seconds"]) == {"retrieval", *SYSTEMS}
+
+
+def test_every_estimate_has_its_four_fields(run):
+    metrics = run()
+    estimates = list(metrics["retrieval"].values())
+    for result in metrics["answers"].values():
+        estimates += [result["accuracy"], *result["by_type"].values(), *result["behaviour"].values()]
+    assert all(set(one) == {"value", "low", "high", "n"} for one in estimates)
+    assert all(one["low"] <= one["value"] <= one["high"] for one in estimates)
+
+
+def test_the_files_of_a_run(run, tmp_path):
+    run.figures = True
+    run()
+    out = tmp_path / "out"
+    rows = [json.loads(line) for line in (out / "predictions.jsonl").read_text().splitlines()]
+    assert [(row["system"], row["uid"]) for row in rows] == [(name, one.uid) for name in SYSTEMS for one in QUESTIONS]
+    assert rows[-3] == {
+        "uid": "q1",
+        "system": "agent",
+        "type": "chart",
+        "query": "What is shown in q1?",
+        "reference": "42",
+        "answer": "42",
+        "correct": True,
+        "gold_pages": ["alpha_2"],
+        "retrieved_pages": ["alpha_1"],
+        "status": "answered",
+        "error": None,
+    }
+    assert {path.name for path in (out / "trajectories").glob("*.jsonl")} == {f"{name}.jsonl" for name in SYSTEMS}
+    figures = {path.name for path in (out / "figures").iterdir()}
+    assert {"accuracy_by_system.png", "accuracy_by_type.png", "retrieval.png", "turns_agent.png"} <= figures
+    text = (out / "metrics.md").read_text()
+    assert "| vanilla_top3 | .67" in text
+    assert "recall@5" in text
+    assert not list(out.rglob(".*"))
+
+
+def test_a_second_run_asks_the_model_nothing_and_says_the_same(run):
+    first = run()
+    again = ScriptedPolicy(sees_then_answers)
+    second = run(policy=again)
+    assert again.calls == []
+    for metrics in (first, second):
+        metrics["run"]["seconds"].pop("retrieval")
+    assert second == first
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"seed": 1},
+        {"prompt": "vrag"},
+        {"settings": SETTINGS.model_copy(update={"max_turns": 2})},
+        {"engine": type("Other", (RankedEngine,), {})()},
+    ],
+)
+def test_answers_made_with_something_else_are_put_aside(run, tmp_path, changed):
+    run(systems=["agent"])
+    policy = ScriptedPolicy(sees_then_answers)
+    run(policy=policy, systems=["agent"], **changed)
+    assert sum(policy.calls) > 0
+    assert len(read_trajectories(tmp_path / "out/trajectories/agent.stale.jsonl")) == 3
+
+
+def test_only_an_edited_question_is_answered_anew(run):
+    run(systems=["no_retrieval"])
+    edited = [QUESTIONS[0].model_copy(update={"query": "Something else?"}), *QUESTIONS[1:]]
+    policy = ScriptedPolicy(sees_then_answers)
+    run(policy=policy, systems=["no_retrieval"], questions=edited)
+    assert policy.calls == [1]
+    corrected = [edited[0], QUESTIONS[1].model_copy(update={"reference_answer": "not answerable"}), QUESTIONS[2]]
+    metrics = run(policy=policy, systems=["no_retrieval"], questions=corrected)
+    assert policy.calls == [1]
+    assert metrics["answers"]["no_retrieval"]["accuracy"]["value"] == pytest.approx(2 / 3, abs=1e-6)
+
+
+def test_a_subset_first_then_the_whole(run):
+    run(systems=["agent"], questions=QUESTIONS[:1])
+    policy = ScriptedPolicy(sees_then_answers)
+    metrics = run(policy=policy, systems=["agent"])
+    assert max(policy.calls) == 2
+    assert metrics["answers"]["agent"]["accuracy"]["n"] == 3
+
+
+def test_errors_are_rows_and_count_as_wrong(run, tmp_path):
+    bad = QUESTIONS[0].model_copy(update={"query": "fail", "uid": "bad"})
+    metrics = run(systems=["vanilla_top1", "agent"], questions=[bad, *QUESTIONS])
+    assert metrics["answers"]["vanilla_top1"]["errors"] == 1
+    assert metrics["answers"]["vanilla_top1"]["accuracy"]["value"] == 0.5
+    assert metrics["answers"]["agent"]["errors"] == 0
+    assert metrics["retrieval"]["recall@3"]["n"] == 3
+    rows = [json.loads(line) for line in (tmp_path / "out/retrieval.jsonl").read_text().splitlines()]
+    assert "the index is gone" in rows[0]["error"]
+    assert rows[1]["found_pages"] == PAGE_IDS
+
+
+def test_questions_without_any_gold_page_leave_retrieval_empty(run):
+    metrics = run(systems=["no_retrieval"], questions=QUESTIONS[2:])
+    assert metrics["retrieval"]["recall@1"] == {"value": None, "low": None, "high": None, "n": 0}
+
+
+def test_bad_questions_are_refused(run):
+    with pytest.raises(ValueError, match="no questions"):
+        run(questions=[])
+    with pytest.raises(ValueError, match=r"'q1' appears twice"):
+        run(questions=[QUESTIONS[0], QUESTIONS[0]])
+
+
+def test_question_types():
+    kinds = [("single_hop", "table"), ("comparison", "table"), ("unknown", "figure"), ("unanswerable", "text")]
+    labels = [question_type(ask("q", query_type=query, source_type=source)) for query, source in kinds]
+    assert labels == ["table", "comparison", "figure", "unanswerable"]
+
+
+KILLED = """
+import os, signal, sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+import test_evaluate as t
+class Killed(t.ScriptedPolicy):
+    def generate(self, conversations, seeds=None):
+        if len(self.calls) == int(sys.argv[4]):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().generate(conversations, seeds)
+t.evaluate(corpus=Path(sys.argv[2]), questions=t.QUESTIONS, engine=t.RankedEngine(), policy=Killed(t.sees_then_answers),
+           systems=["vanilla_top1", "agent"], out=Path(sys.argv[3]), settings=t.SETTINGS, prompt="nano", concurrency=1,
+           progress=False)
+"""
+
+
+def test_kill_dash_nine_and_again(run, tiny_corpus, tmp_path):
+    whole = run(systems=["vanilla_top1", "agent"], out=tmp_path / "whole")
+    out = tmp_path / "killed"
+    arguments = [sys.executable, "-c", KILLED, str(Path(__file__).parent), str(tiny_corpus), str(out)]
+    assert subprocess.run([*arguments, "7"], check=False).returncode == -signal.SIGKILL
+    assert not (out / "metrics.json").exists()
+    made = read_trajectories(out / "trajectories/agent.jsonl")
+    assert len(made) == 1
+    with (out / "trajectories/agent.jsonl").open("a") as file:
+        file.write('{"uid": "q2", "ques')  # killed in the middle of a line
+    policy = ScriptedPolicy(sees_then_answers)
+    metrics = run(policy=policy, systems=["vanilla_top1", "agent"], out=out)
+    assert max(policy.calls) == 2
+    for part in ("retrieval", "answers", "comparisons"):
+        assert metrics[part] == whole[part]
+
+
+def test_with_a_real_model(run, tiny_vlm_folder):
+    from vrag_nb.agent.transformers_policy import TransformersPolicy
+
+    policy = TransformersPolicy(tiny_vlm_folder, max_new_tokens=4, threads=1)
+    metrics = run(policy=policy, systems=["no_retrieval", "vanilla_top3", "agent"])
+    assert {name: one["errors"] for name, one in metrics["answers"].items()} == dict.fromkeys(metrics["answers"], 0)
+    assert metrics["answers"]["agent"]["behaviour"]["finish_rate"]["n"] == 3
+
+
+@pytest.mark.skipif(not REALDOCS.is_dir(), reason=f"no MMLongBench-Doc slice at {REALDOCS}")
+def test_real_documents_with_bm25(tmp_path):
+    folder = tmp_path / "slice"
+    (folder / "documents").mkdir(parents=True)
+    rows = json.loads((REALDOCS / "samples.json").read_text())
+    sizes = {path.name: path.stat().st_size for path in (REALDOCS / "documents").glob("*.pdf")}
+    chosen = sorted(sizes, key=sizes.__getitem__)[:2]
+    for name in chosen:
+        (folder / "documents" / name).symlink_to(REALDOCS / "documents" / name)
+    (folder / "samples.json").write_text(json.dumps([row for row in rows if row["doc_id"] in chosen]))
+    arguments = (folder, tmp_path / "work", tmp_path / "out")
+    metrics = evaluate_realdocs(*arguments, [("bm25", {})], dpi=40, progress=False)
+    found = metrics["retrieval"]["bm25"]
+    assert set(found) == {"in_document", "whole_corpus"}
+    recalls = [found["in_document"][f"recall@{k}"]["value"] for k in (1, 3, 5)]
+    assert recalls == sorted(recalls)
+    assert recalls[0] > 0
+    written = (tmp_path / "out/metrics.json").read_text() + (tmp_path / "out/metrics.md").read_text()
+    assert not any(row["question"] in written for row in rows)

@@ -1,0 +1,188 @@
+"""The static twins and the plots: PNGs of the expected size that show what they should."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from display_world import GOLD_BOX, QUESTION, make_corpus, trajectories
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from PIL import Image
+
+from vrag_nb.agent.pages import PageStore
+from vrag_nb.agent.trajectory import Trajectory, write_trajectories
+from vrag_nb.display import figures, plots, static
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> PageStore:
+    return PageStore(make_corpus(tmp_path_factory.mktemp("world") / "corpus"))
+
+
+@pytest.fixture(scope="module")
+def played(pages: PageStore) -> list[Trajectory]:
+    return trajectories(pages.corpus)
+
+
+def drawn(figure: Figure) -> np.ndarray:
+    """The figure's pixels; checks that the PNG has the size the figure states and is not blank."""
+    image = Image.open(io.BytesIO(figures.png_bytes(figure)))
+    width, height = figure.get_size_inches() * figure.dpi
+    assert image.size == pytest.approx((width, height), abs=1)
+    pixels = np.asarray(image.convert("RGB"))
+    assert pixels.std() > 5
+    return pixels
+
+
+def texts(figure: Figure) -> str:
+    found = [text.get_text() for text in figure.texts]
+    for axes in figure.axes:
+        found += [axes.get_title(loc="left"), axes.get_xlabel(), axes.get_ylabel()]
+        found += [text.get_text() for text in [*axes.texts, *axes.get_xticklabels()]]
+    return "\n".join(found)
+
+
+def colours(figure: Figure) -> set[tuple[float, ...]]:
+    return {patch.get_edgecolor()[:3] for axes in figure.axes for patch in axes.patches}
+
+
+def test_a_trajectory_strip_tells_the_whole_story(pages: PageStore, played: list[Trajectory]) -> None:
+    figure = static.trajectory_figure(played[0], pages)
+    said = texts(figure)
+    for words in ("hydro power share table", "[36, 120, 330, 190]", "476 × 252 px = 153 tokens", "★ gold page"):
+        assert words in said
+    assert "✓ Answer: 43.6" in said
+    assert "invalid action" in said
+    assert "outside the last image" in said.replace("\n", " ")
+    assert len(figure.axes) == 4 + 5  # four images seen; five pages, one under the invalid box
+    assert {to_rgb(figures.GREEN), to_rgb(figures.VERMILION)} <= colours(figure)
+    drawn(figure)
+
+
+def test_gold_is_only_drawn_where_wanted(pages: PageStore, played: list[Trajectory]) -> None:
+    figure = static.trajectory_figure(played[0], pages, gold=False, max_turns=3)
+    assert to_rgb(figures.GREEN) not in colours(figure)
+    assert "6 turns, 3 drawn" in texts(figure)
+    assert "gold" not in texts(figure)
+
+
+def test_marks_are_drawn_at_their_pixels(pages: PageStore, played: list[Trajectory]) -> None:
+    figure = static.trajectory_figure(played[0], pages, max_turns=2)
+    page = figure.axes[2]
+    [patch] = page.patches
+    shown = page.get_images()[0].get_array().shape
+    assert patch.get_x() + 0.5 == pytest.approx(GOLD_BOX[0] * shown[1])
+    assert patch.get_height() == pytest.approx((GOLD_BOX[3] - GOLD_BOX[1]) * shown[0])
+
+
+def test_dollars_are_money_and_wrong_answers_say_so(pages: PageStore, played: list[Trajectory]) -> None:
+    figure = static.trajectory_figure(played[1], pages)
+    assert "✗ Answer: 3 $" in texts(figure)
+    assert not any(text.get_parse_math() for text in figure.texts)
+    drawn(figure)
+
+
+def test_a_trajectory_without_images_or_turns(pages: PageStore, played: list[Trajectory]) -> None:
+    drawn(static.trajectory_figure(played[2], pages))
+    failed = played[2].model_copy(update={"turns": [], "status": "error", "error": "policy: no server", "answer": None})
+    assert "policy: no server" in texts(static.trajectory_figure(failed, pages))
+
+
+def test_hits_have_rank_score_and_gold(pages: PageStore, played: list[Trajectory]) -> None:
+    figure = static.hits_figure(played[0].turns[1].hits, pages, query="hydro", question=QUESTION)
+    said = texts(figure)
+    assert "1. energy_2\nscore 12.830  ★ gold page" in said
+    assert said.count("★ gold page") == 1
+    assert len(figure.axes) == 6
+    drawn(figure)
+
+
+def test_pages_need_a_caption_each(pages: PageStore) -> None:
+    images = [pages.image("energy_1"), pages.image("report_1")]
+    drawn(static.pages_figure(images, ["a slide", "a report"], title="Two pages"))
+    with pytest.raises(ValueError, match="one caption per page"):
+        static.pages_figure(images, ["only one"])
+    with pytest.raises(ValueError, match="no pages"):
+        static.pages_figure([], [])
+
+
+def test_similarity_maps_share_a_scale(pages: PageStore) -> None:
+    maps = np.linspace(-1, 1, 3 * 9 * 17).reshape(3, 9, 17)
+    figure = static.similarity_figure(pages.image("energy_2"), maps, ["hydro", "share", "$"])
+    heats = [axes.get_images()[1] for axes in figure.axes[:3]]
+    assert {heat.get_clim() for heat in heats} == {(-1.0, 1.0)}
+    assert heats[0].get_array().shape == (9, 17)
+    drawn(figure)
+    with pytest.raises(ValueError, match=r"n_tokens, h, w"):
+        static.similarity_figure(pages.image("energy_2"), maps[0], ["hydro"])
+
+
+def test_figures_show_themselves_and_are_saved(pages: PageStore, tmp_path: Path) -> None:
+    figure = static.pages_figure([pages.image("energy_1")], ["a slide"])
+    assert figure._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
+    path = figures.save(figure, tmp_path / "deep" / "page.png")
+    assert [file.name for file in path.parent.iterdir()] == ["page.png"]
+
+
+def estimate(value: float) -> dict[str, float]:
+    return {"value": value, "low": max(0.0, value - 0.06), "high": min(1.0, value + 0.05), "n": 300}
+
+
+ANSWERS = {
+    system: {"accuracy": estimate(value), "by_type": {kind: estimate(value * part) for kind, part in types.items()}}
+    for types in [{"single_hop": 1.1, "multi_hop": 0.7, "comparison": 0.9, "unanswerable": 0.4}]
+    for system, value in {"no_retrieval": 0.05, "vanilla_top1": 0.31, "vanilla_top3": 0.35, "agent": 0.52}.items()
+}
+
+
+def test_accuracies_have_intervals_and_counts() -> None:
+    figure = plots.accuracy_by_system(ANSWERS)
+    assert "n = 300" in texts(figure)
+    assert "52" in texts(figure)
+    [bars, *_] = figure.axes[0].containers[::-1]
+    assert [bar.get_height() for bar in bars] == pytest.approx([0.05, 0.31, 0.35, 0.52])
+    drawn(figure)
+    figure = plots.accuracy_by_type(ANSWERS)
+    assert "multi hop\nn = 300" in texts(figure)
+    drawn(figure)
+    with pytest.raises(ValueError, match="no systems"):
+        plots.accuracy_by_system({})
+
+
+def test_recall_of_one_and_of_several_retrievers() -> None:
+    nano = {name: estimate(value) for name, value in {"recall@1": 0.7, "recall@3": 0.82, "ndcg@5": 0.8}.items()}
+    assert "recall@3" in texts(plots.recall_bars(nano))
+    figure = plots.recall_bars({"nano": nano, "bm25": nano}, metrics=["recall@1", "recall@3"])
+    assert "ndcg" not in texts(figure)
+    assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == ["nano", "bm25"]
+    drawn(figure)
+
+
+def test_training_curves_from_files(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"step": range(50), "loss": np.linspace(3, 1, 50), "stage": "sft"})
+    frame["accuracy"] = [step / 50 if step % 10 == 0 else np.nan for step in range(50)]
+    frame.to_csv(tmp_path / "log.csv", index=False)
+    frame.to_json(tmp_path / "log.jsonl", orient="records", lines=True)
+    for name in ("log.csv", "log.jsonl"):
+        figure = plots.training_curves(tmp_path / name, smooth=5)
+        assert [axes.get_title(loc="left") for axes in figure.axes if axes.get_visible()] == ["loss", "accuracy"]
+        assert len(figure.axes[1].lines[0].get_xdata()) == 5
+    drawn(figure)
+    with pytest.raises(ValueError, match=r"log\.csv has no reward"):
+        plots.training_curves(tmp_path / "log.csv", ["reward"])
+    with pytest.raises(ValueError, match=r"\.csv or \.jsonl"):
+        plots.training_curves(tmp_path / "log.txt")
+
+
+def test_turn_counts_from_a_file(played: list[Trajectory], tmp_path: Path) -> None:
+    write_trajectories(tmp_path / "t.jsonl", played)
+    figure = plots.turn_counts(tmp_path / "t.jsonl")
+    heights = {bars.get_label(): [bar.get_height() for bar in bars] for axes in figure.axes for bars in axes.containers}
+    assert heights["correct"] == [0, 0, 0, 0, 0, 0, 1]
+    assert heights["wrong"] == [0, 1, 1, 0, 0, 0, 0]
+    assert heights["crop"] == [0, 0, 1, 1, 0, 0]
+    drawn(figure)

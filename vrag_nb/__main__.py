@@ -1,0 +1,247 @@
+"""The command line: `python -m vrag_nb COMMAND`, or what the Makefile calls.
+
+    run nano                          the notebooks of a run, headless, into its results folder
+    ask "What was revenue in 2019?"   one question, thoughts and actions as they come
+    prep, index, serve                a corpus's page images, its index, the search engine over HTTP
+    evaluate --documents DIR --questions FILE --out DIR     any folder of PDFs and a unified question file
+    realdocs DIR                      recall on a folder of MMLongBench-Doc
+
+What a user got wrong is one line and exit code 2; a notebook that failed is one line and exit code 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vrag_nb.paths import project_path, shown_path
+
+if TYPE_CHECKING:
+    from vrag_nb.profiles import Profile
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command and return the exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        return int(options.function(options) or 0)
+    except (ValueError, FileNotFoundError, NotADirectoryError, PermissionError) as error:
+        return _say(error, 2)
+    except KeyboardInterrupt:
+        print("\ninterrupted; the same command goes on where it was", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # `| head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except RuntimeError as error:
+        if type(error).__name__ != "RunError":
+            raise
+        return _say(error, 1)
+
+
+def _say(error: Exception, code: int) -> int:
+    words = " ".join(str(error).split()) or type(error).__name__
+    print(f"vrag_nb: {words}", file=sys.stderr)
+    return code
+
+
+def ask(options: argparse.Namespace) -> None:
+    """Stream one question's thoughts, actions and answer."""
+    profile = _profile(options)
+    if not options.question.strip():
+        raise ValueError("the question is empty")
+    _need_index(profile)
+    agent = profile.load_agent()
+    marks = {"think": "·", "search": "search", "bbox": "crop", "answer": "answer", "invalid": "invalid"}
+    for event in agent.stream(options.question):
+        if event.kind in marks:
+            text = event.text or (str([round(value) for value in event.box]) if event.box else "")
+            print(f"{event.turn + 1} {marks[event.kind]:>7}  {text}", flush=True)
+        elif event.observation is not None and event.image is not None:
+            width, height = event.image.size
+            print(f"          looks at {event.observation.page_id} ({event.kind}, {width} x {height} px)", flush=True)
+        elif event.kind in ("notice", "error"):
+            print(f"  {event.kind:>7}  {event.text}", flush=True)
+    if event.trajectory is None or event.trajectory.status != "answered":
+        print("no answer")
+
+
+def prep(options: argparse.Namespace) -> None:
+    """Documents to page images."""
+    profile = _with_documents(_profile(options), options)
+    report = profile.prepare_corpus()
+    print(f"{report.documents} documents, {report.pages} pages in {shown_path(profile.corpus_folder)}")
+    for entry in report.skipped:
+        where = f"page {entry.page} of " if entry.page else ""
+        print(f"  skipped {where}{entry.file}: {entry.reason}")
+
+
+def index(options: argparse.Namespace) -> None:
+    """Page images to an index."""
+    profile = _with_documents(_profile(options), options)
+    report = profile.build_index()
+    done = f"{report.embedded} embedded, {report.reused} as before, {report.dropped} dropped"
+    print(f"{report.pages} pages ({done}) in {shown_path(profile.index_folder)}")
+
+
+def serve(options: argparse.Namespace) -> None:
+    """The search engine over HTTP."""
+    import uvicorn
+
+    from vrag_nb.retrieval.server import create_app
+
+    profile = _with_documents(_profile(options), options)
+    _need_index(profile)
+    uvicorn.run(create_app(profile.open_engine(), profile.corpus_folder), host=options.host, port=options.port)
+
+
+def run(options: argparse.Namespace) -> None:
+    """A run's notebooks."""
+    from vrag_nb.runs import execute_run
+
+    started = time.perf_counter()
+    page = execute_run(options.name, options.file, force=options.force)
+    print(f"done in {time.perf_counter() - started:.0f} s; the report: {page}")
+
+
+def evaluate(options: argparse.Namespace) -> None:
+    """Any documents, any questions: the same metrics, predictions and trajectories."""
+    from vrag_nb.profiles import sample
+    from vrag_nb.records import read_pages, read_questions
+
+    profile = _profile(options)
+    questions = sample(read_questions(options.questions), options.limit, profile.evaluation.seed)
+    work = options.work or options.out / "corpus"
+    profile = _reading(profile, options.documents, work)
+    report = profile.prepare_corpus()
+    for entry in report.skipped:
+        print(f"skipped {entry.file}: {entry.reason}", file=sys.stderr)
+    documents = {page.document for page in read_pages(profile.corpus_folder)}
+    missing = sorted({question.document for question in questions if question.gold_page_ids} - documents)
+    if missing and not documents.intersection(question.document for question in questions):
+        raise ValueError(
+            f"{options.questions}: no question's file_name is a document of {options.documents}, such as {missing[0]!r}"
+        )
+    if missing:
+        print(f"{len(missing)} documents that questions name are not there, such as {missing[0]}", file=sys.stderr)
+    profile.build_index()
+
+    from vrag_nb.evaluation.evaluate import evaluate as measure
+    from vrag_nb.evaluation.report import print_metrics
+
+    metrics = measure(
+        corpus=profile.corpus_folder,
+        questions=questions,
+        engine=profile.open_engine(),
+        policy=profile.load_policy(),
+        systems=options.systems or profile.evaluation.systems,
+        out=options.out,
+        settings=profile.settings(),
+        prompt=profile.agent.prompt,
+        seed=profile.evaluation.seed,
+        concurrency=profile.evaluation.concurrency,
+        run_info={"profile": profile.name, "retriever": profile.retriever.kind, "limit": options.limit},
+    )
+    print_metrics(metrics)
+    print(f"written to {options.out / 'metrics.json'}")
+
+
+def realdocs(options: argparse.Namespace) -> None:
+    """The profile's retriever and BM25 side by side on real documents."""
+    from vrag_nb.evaluation.realdocs import evaluate_realdocs
+
+    profile = _profile(options)
+    profile.load_embedder()  # a missing checkpoint is said before an hour of rendering
+    part = profile.retriever
+    known = {**part.options, **({"checkpoint": part.checkpoint} if part.checkpoint else {})}
+    retrievers: list[tuple[str, dict[str, Any]]] = [(part.kind, known), ("bm25", {})]
+    evaluate_realdocs(options.folder, project_path(options.work), project_path(options.out), retrievers)
+    print(f"written to {shown_path(project_path(options.out) / 'metrics.json')}")
+
+
+def _profile(options: argparse.Namespace) -> Profile:
+    from vrag_nb.profiles import load_profile
+
+    return load_profile(options.profile, options.file)
+
+
+def _with_documents(profile: Profile, options: argparse.Namespace) -> Profile:
+    """The profile, reading `--documents` into `--corpus` where they are given."""
+    if options.corpus is None and getattr(options, "documents", None) is None:
+        return profile
+    if options.corpus is None:
+        raise ValueError("--documents needs --corpus, the folder that page images and index go to")
+    return _reading(profile, getattr(options, "documents", None) or options.corpus / "documents", options.corpus)
+
+
+def _reading(profile: Profile, documents: Path, corpus: Path) -> Profile:
+    change = {"kind": "documents", "documents": str(documents.resolve()), "folder": str(corpus.resolve())}
+    return profile.model_copy(update={"corpus": profile.corpus.model_copy(update=change)})
+
+
+def _need_index(profile: Profile) -> None:
+    if not (profile.index_folder / "manifest.json").is_file():
+        raise FileNotFoundError(
+            f"profile {profile.name} has no index at {shown_path(profile.index_folder)}: "
+            f"run `python -m vrag_nb prep --profile {profile.name}` and `index` likewise, or `make run`"
+        )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m vrag_nb", description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    one = _command(commands, "ask", ask, "ask one question and watch the agent work")
+    one.add_argument("question")
+    for name, function, words in (("prep", prep, "documents to page images"), ("index", index, "page images to index")):
+        _corpus_options(_command(commands, name, function, words))
+    one = _command(commands, "serve", serve, "the search engine over HTTP")
+    _corpus_options(one)
+    one.add_argument("--host", default="127.0.0.1")
+    one.add_argument("--port", type=int, default=8001)
+    one = _command(commands, "run", run, "execute a run's notebooks headless", profile=False)
+    one.add_argument("name", help="a run of papermill_runs.yaml, such as nano")
+    one.add_argument("--force", action="store_true", help="execute what is up to date as well")
+    one = _command(commands, "evaluate", evaluate, "evaluate on your own documents and questions")
+    one.add_argument("--documents", type=Path, required=True, metavar="DIR", help="a folder of PDFs or pictures")
+    one.add_argument(
+        "--questions", type=Path, required=True, metavar="FILE", help="unified questions: json, jsonl, parquet"
+    )
+    one.add_argument("--out", type=Path, required=True, metavar="DIR", help="where metrics and trajectories go")
+    one.add_argument("--work", type=Path, metavar="DIR", help="where page images and index go (default: OUT/corpus)")
+    one.add_argument("--systems", nargs="+", metavar="NAME", help="default: those of the profile")
+    one.add_argument("--limit", type=_positive, help="so many questions, drawn at random")
+    one = _command(commands, "realdocs", realdocs, "recall on a folder of MMLongBench-Doc (documents/, samples.json)")
+    one.add_argument("folder", type=Path, metavar="DIR")
+    one.add_argument("--work", type=Path, default=Path("data/corpora/realdocs"), metavar="DIR")
+    one.add_argument("--out", type=Path, default=Path("results/realdocs"), metavar="DIR")
+    return parser
+
+
+def _command(commands: Any, name: str, function: Any, words: str, profile: bool = True) -> argparse.ArgumentParser:
+    one: argparse.ArgumentParser = commands.add_parser(name, help=words, description=words)
+    one.set_defaults(function=function)
+    if profile:
+        one.add_argument("--profile", default="nano", help="a profile of papermill_runs.yaml (default: nano)")
+    one.add_argument("--file", metavar="YAML", help="another file of profiles and runs")
+    return one
+
+
+def _corpus_options(one: argparse.ArgumentParser) -> None:
+    one.add_argument("--documents", type=Path, metavar="DIR", help="read these documents instead of the profile's")
+    one.add_argument("--corpus", type=Path, metavar="DIR", help="the corpus folder, instead of the profile's")
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError(text)
+    return number
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,171 @@
+"""What every figure of the project shares: one palette, one way to make a figure, one way to save it.
+
+Colours are Okabe and Ito's (2008), told apart by people with any common colour-blindness; marks differ in line style as
+well. Figures are made without pyplot, so that nothing piles up in a long run and no backend is needed; they show
+themselves as a notebook cell's last value. Texts come from documents and models: they are never read as TeX, for a
+price of "$3 to $5" is no formula.
+"""
+
+from __future__ import annotations
+
+import io
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
+from PIL import Image
+
+from vrag_nb.display.scenes import Mark, MarkKind
+
+BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, YELLOW = (
+    "#0072b2", "#e69f00", "#009e73", "#d55e00", "#aa4499", "#56b4e9", "#f0e442"
+)  # fmt: skip
+SERIES = (BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY)
+INK, MUTED, LINE = "#1b1b1b", "#5c5c5c", "#d4d4d4"
+DPI = 110
+TALLEST = 3.4  # inches, of a picture in a row
+
+LineStyle = Literal["-", "--", "-.", ":"]
+
+MARK_STYLES: dict[MarkKind, tuple[str, LineStyle, str]] = {  # colour, line style, words for the legend
+    "model": (VERMILION, "-", "model's crop"),
+    "written": (VERMILION, ":", "box as the model wrote it"),
+    "before": (PURPLE, "--", "what the model saw before"),
+    "gold": (GREEN, "--", "gold region"),
+    "yours": (BLUE, "-.", "your crop"),
+}
+
+
+class Picture(Figure):
+    """A figure that shows itself as PNG in a notebook, without pyplot."""
+
+    def _repr_png_(self) -> bytes:
+        return png_bytes(self)
+
+
+def new_figure(width: float, height: float) -> Picture:
+    """An empty white figure; width and height in inches, DPI pixels each."""
+    return Picture(figsize=(width, height), dpi=DPI, facecolor="white")
+
+
+def png_bytes(figure: Figure) -> bytes:
+    """The figure as PNG, exactly figsize * dpi pixels."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=figure.dpi)
+    return buffer.getvalue()
+
+
+def save(figure: Figure, path: Path) -> Path:
+    """Write the figure as PNG, replacing atomically; returns the path."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.partial")
+    temporary.write_bytes(png_bytes(figure))
+    temporary.replace(path)
+    return path
+
+
+def axes_at(figure: Figure, left: float, top: float, width: float, height: float) -> Axes:
+    """Axes placed in inches from the figure's top left corner."""
+    full_width, full_height = figure.get_size_inches()
+    box = (left / full_width, 1 - (top + height) / full_height, width / full_width, height / full_height)
+    return figure.add_axes(box)
+
+
+def text_at(figure: Figure, left: float, top: float, text: str, **style: Any) -> None:
+    """Plain text placed in inches from the figure's top left corner."""
+    full_width, full_height = figure.get_size_inches()
+    style = {"ha": "left", "va": "top", "color": INK, "fontsize": 9, "parse_math": False, **style}
+    figure.text(left / full_width, 1 - top / full_height, text, **style)
+
+
+def wrap(text: str, inches: float, fontsize: float = 9, lines: int = 12) -> str:
+    """Text broken to fit `inches` of DejaVu Sans, cut with an ellipsis after `lines` lines."""
+    columns = max(8, int(inches * 72 / (fontsize * 0.56)))
+    wrapped = [row for paragraph in text.strip().splitlines() for row in textwrap.wrap(paragraph, columns) or [""]]
+    if len(wrapped) > lines:
+        wrapped = [*wrapped[: lines - 1], f"{wrapped[lines - 1][: columns - 2]} …"]
+    return "\n".join(wrapped)
+
+
+def line_height(fontsize: float) -> float:
+    """Inches from one line of text to the next."""
+    return fontsize * 1.2 / 72
+
+
+@dataclass(frozen=True)
+class Panel:
+    """An image with its marks and its caption, to be fitted into a column; gold frames it."""
+
+    image: Image.Image
+    marks: list[Mark]
+    caption: str
+    gold: bool
+
+    def fit(self, width: float, height: float = TALLEST) -> tuple[float, float]:
+        """(width, height) in inches: as wide as the column, never taller than `height`."""
+        scale = min(width / self.image.width, height / self.image.height)
+        return self.image.width * scale, self.image.height * scale
+
+
+def draw_panel(figure: Figure, left: float, top: float, panel: Panel, size: tuple[float, float]) -> None:
+    """Draw a panel `size` inches large, its caption below."""
+    axes = axes_at(figure, left, top, *size)
+    axes.imshow(np.asarray(panel.image), interpolation="antialiased", aspect="auto")
+    draw_marks(axes, panel.marks, panel.image.width, panel.image.height)
+    plain(axes)
+    if panel.gold:
+        for spine in axes.spines.values():
+            spine.set(color=GREEN, linewidth=2)
+    caption = panel.caption + ("  ★ gold page" if panel.gold else "")
+    text_at(figure, left, top + size[1] + 0.06, caption, fontsize=8.5, color=GREEN if panel.gold else MUTED)
+
+
+def legend(figure: Figure, marks: Sequence[Mark]) -> None:
+    """What the marks mean, in the bottom right corner; nothing without marks."""
+    kinds = [kind for kind in MARK_STYLES if any(mark.kind == kind for mark in marks)]
+    if not kinds:
+        return
+    width, height = figure.get_size_inches()
+    lines = [Line2D([], [], color=MARK_STYLES[k][0], linestyle=MARK_STYLES[k][1], linewidth=1.8) for k in kinds]
+    labels = [MARK_STYLES[kind][2] for kind in kinds]
+    anchor = (1 - 0.3 / width, 0.14 / height)
+    figure.legend(lines, labels, loc="lower right", bbox_to_anchor=anchor, frameon=False, fontsize=9, ncols=len(kinds))
+
+
+def draw_marks(axes: Axes, marks: Sequence[Mark], width: float, height: float) -> None:
+    """Draw marks on an image shown with `imshow` whose pixels are width x height."""
+    for mark in marks:
+        colour, style, _ = MARK_STYLES[mark.kind]
+        x0, y0, x1, y1 = mark.box
+        corner = (x0 * width - 0.5, y0 * height - 0.5)
+        size = ((x1 - x0) * width, (y1 - y0) * height)
+        axes.add_patch(Rectangle(corner, *size, fill=False, edgecolor=colour, linestyle=style, linewidth=1.8))
+
+
+def plain(axes: Axes) -> None:
+    """A picture's axes: no ticks, a thin frame."""
+    axes.set_xticks([])
+    axes.set_yticks([])
+    for spine in axes.spines.values():
+        spine.set_color(LINE)
+
+
+def chart(axes: Axes, title: str, x: str = "", y: str = "") -> None:
+    """A chart's axes: title and labels, light horizontal grid, open on the right and at the top."""
+    axes.set_title(title, fontsize=12, loc="left", color=INK, parse_math=False, pad=10)
+    axes.set_xlabel(x, fontsize=10, color=MUTED)
+    axes.set_ylabel(y, fontsize=10, color=MUTED)
+    axes.tick_params(labelsize=9, colors=INK, length=0)
+    axes.grid(axis="y", color=LINE, linewidth=0.7)
+    axes.set_axisbelow(True)
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_color(LINE)

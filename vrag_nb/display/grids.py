@@ -1,0 +1,126 @@
+"""Grids of pages: ranked hits with scores, any pages with captions, and similarity maps over one page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+from PIL import Image
+
+from vrag_nb.agent.pages import PageStore
+from vrag_nb.display import figures, scenes
+from vrag_nb.display.figures import Panel, axes_at, text_at, wrap
+from vrag_nb.records import Hit, Question
+
+_WIDTH, _MARGIN, _GAP = 13.0, 0.3, 0.25  # inches
+_MAP = "viridis"  # ordered in lightness, so it reads without colour too
+
+
+def hits_figure(
+    hits: Sequence[Hit],
+    corpus: Path | PageStore,
+    *,
+    query: str = "",
+    question: Question | None = None,
+    columns: int = 5,
+) -> Figure:
+    """Ranked hits with scores; with a question its gold pages are framed and its gold regions drawn."""
+    pages, pictures = scenes.page_store(corpus), []
+    for hit in sorted(hits, key=lambda one: one.rank):
+        page = pages.page(hit.page_id)
+        marks = scenes.page_marks(page, None, question)
+        caption = f"{hit.rank}. {hit.page_id}\nscore {hit.score:.3f}"
+        pictures.append(Panel(pages.image(hit.page_id), marks, caption, scenes.is_gold(question, hit.page_id)))
+    figure = _grid(pictures, f"Hits for “{query}”" if query else "Hits", columns)
+    figures.legend(figure, [mark for picture in pictures for mark in picture.marks])
+    return figure
+
+
+def pages_figure(
+    pages: Sequence[Image.Image],
+    captions: Sequence[str],
+    *,
+    title: str = "",
+    columns: int = 4,
+) -> Figure:
+    """A grid of page images, a caption under each. Raises ValueError when images and captions differ in number."""
+    if len(pages) != len(captions):
+        raise ValueError(f"{len(pages)} pages but {len(captions)} captions: give one caption per page")
+    return _grid([Panel(page, [], text, False) for page, text in zip(pages, captions, strict=True)], title, columns)
+
+
+def _grid(pictures: Sequence[Panel], title: str, columns: int) -> Figure:
+    if not pictures:
+        raise ValueError("there are no pages to draw")
+    columns = max(1, min(columns, len(pictures)))
+    width = (_WIDTH - 2 * _MARGIN - (columns - 1) * _GAP) / columns if columns > 2 else 4.5
+    heading = wrap(title, columns * width, 13, lines=2)
+    top = _MARGIN + (figures.line_height(13) * (heading.count("\n") + 1) + 0.12 if title else 0)
+    rows = [pictures[first : first + columns] for first in range(0, len(pictures), columns)]
+    heights = [max(picture.fit(width, 4.0)[1] for picture in row) + 0.55 for row in rows]
+    full_width = 2 * _MARGIN + columns * width + (columns - 1) * _GAP
+    figure = figures.new_figure(full_width, top + sum(heights) + _MARGIN)
+    text_at(figure, _MARGIN, _MARGIN, heading, fontsize=13, weight="bold")
+    for row, height in zip(rows, heights, strict=True):
+        for place, picture in enumerate(row):
+            left = _MARGIN + place * (width + _GAP)
+            figures.draw_panel(figure, left, top, _shrunk(picture, width), picture.fit(width, 4.0))
+        top += height
+    return figure
+
+
+def _shrunk(picture: Panel, width: float) -> Panel:
+    """The picture at no more pixels than the figure has; its caption broken to its column."""
+    image = picture.image.copy()
+    image.thumbnail((round(width * figures.DPI * 1.5), 10**4))
+    caption = "\n".join(wrap(line, width, 8.5, lines=1) for line in picture.caption.splitlines())
+    return Panel(image, picture.marks, caption, picture.gold)
+
+
+def similarity_figure(
+    page_image: Image.Image,
+    maps: np.ndarray,
+    tokens: Sequence[str],
+    *,
+    columns: int = 4,
+    title: str = "Where each query token finds its match",
+) -> Figure:
+    """The similarity of every query token with every patch of a page, laid over the page.
+
+    maps: (n_tokens, h, w), patch rows from the top; all share one colour scale. tokens: n_tokens names. Raises
+    ValueError when the shapes do not fit.
+    """
+    maps = np.asarray(maps, dtype=np.float32)  # (n_tokens, h, w)
+    if maps.ndim != 3 or len(maps) != len(tokens) or maps.size == 0:
+        raise ValueError(f"maps of shape {maps.shape} for {len(tokens)} tokens: expected (n_tokens, h, w)")
+    columns = min(columns, len(tokens))
+    width = 3.1 if columns > 2 else 4.5
+    height = width * page_image.height / page_image.width
+    rows = math.ceil(len(tokens) / columns)
+    top = _MARGIN + 0.35
+    figure = figures.new_figure(2 * _MARGIN + columns * (width + _GAP) + 0.6, top + rows * (height + 0.45) + _MARGIN)
+    text_at(figure, _MARGIN, _MARGIN * 0.8, title, fontsize=13, weight="bold")
+    grey = page_image.convert("L")
+    grey.thumbnail((round(width * figures.DPI * 1.5), 10**4))
+    scale = Normalize(float(maps.min()), float(maps.max()))
+    for place, (similarity, token) in enumerate(zip(maps, tokens, strict=True)):
+        left, line = _MARGIN + place % columns * (width + _GAP), top + place // columns * (height + 0.45)
+        text_at(figure, left, line + 0.04, f"{token}   max {similarity.max():.2f}", fontsize=10)
+        _heat(axes_at(figure, left, line + 0.25, width, height), grey, similarity, scale)
+    bar = axes_at(figure, _MARGIN + columns * (width + _GAP), top + 0.25, 0.14, height)
+    figure.colorbar(ScalarMappable(scale, _MAP), cax=bar).ax.tick_params(labelsize=8)
+    return figure
+
+
+def _heat(axes: Axes, grey: Image.Image, similarity: np.ndarray, scale: Normalize) -> None:
+    """One token's (h, w) similarities over the grey page."""
+    extent = (0.0, float(grey.width), float(grey.height), 0.0)
+    axes.imshow(np.asarray(grey), cmap="gray", vmin=0, vmax=255, extent=extent, aspect="auto")
+    axes.imshow(similarity, cmap=_MAP, norm=scale, alpha=0.55, extent=extent, aspect="auto")
+    figures.plain(axes)

@@ -1,0 +1,226 @@
+"""Plots of an evaluation and of a training run, from the files these write.
+
+The `metrics.json` of an evaluation holds `{value, low, high, n}` for every figure: the mean, its 95% bootstrap interval
+and the number of questions. `accuracy_by_system` and `accuracy_by_type` take its `answers` part, `recall_bars` its
+`retrieval` part, or several of those by name. `training_curves` takes a log of one row per step (CSV or JSON lines);
+`turn_counts` takes trajectories. All return a `Figure`; `figures.save(figure, path)` writes it as PNG.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from vrag_nb.agent.trajectory import Trajectory
+from vrag_nb.display import figures, scenes
+from vrag_nb.display.figures import INK, MUTED, SERIES
+from vrag_nb.display.scenes import Verdict
+
+Estimate = Mapping[str, float]  # {value, low, high, n}
+_KINDS = ("search", "bbox", "answer", "invalid")
+_KIND_NAMES = {"search": "search", "bbox": "crop", "answer": "answer", "invalid": "invalid"}
+
+
+def accuracy_by_system(answers: Mapping[str, Mapping[str, Any]], title: str = "Answer accuracy by system") -> Figure:
+    """Bars with 95% intervals, a bar per system. answers: system -> {"accuracy": {value, low, high, n}}."""
+    estimates = {_name(system): result["accuracy"] for system, result in answers.items()}
+    _require(estimates, "systems")
+    figure = figures.new_figure(max(5.5, 1.6 * len(estimates)), 4.2)
+    axes = _chart(figure, _counted(title, estimates.values()), "", "accuracy")
+    _bars(axes, list(range(len(estimates))), list(estimates.values()), 0.6, SERIES[0])
+    axes.set_xticks(range(len(estimates)), [figures.wrap(name, 1.3, 9) for name in estimates])
+    return figure
+
+
+def accuracy_by_type(
+    answers: Mapping[str, Mapping[str, Any]], title: str = "Answer accuracy by question type"
+) -> Figure:
+    """Grouped bars, a group per question type, a colour per system. answers: system -> {"by_type": {type: one}}."""
+    return _grouped({_name(system): result["by_type"] for system, result in answers.items()}, title, "accuracy")
+
+
+def recall_bars(retrieval: Mapping[str, Any], title: str = "Retrieval", metrics: Sequence[str] | None = None) -> Figure:
+    """Grouped bars of recall@k (and nDCG@k). retrieval: metric -> estimate, or retriever -> metric -> estimate."""
+    by_name = retrieval if not any("value" in one for one in retrieval.values()) else {"": retrieval}
+    chosen = {
+        name: {metric: one for metric, one in result.items() if metrics is None or metric in metrics}
+        for name, result in by_name.items()
+    }
+    return _grouped(chosen, title, "score")
+
+
+def training_curves(
+    log: Path | str | pd.DataFrame,
+    metrics: Sequence[str] | None = None,
+    *,
+    x: str = "step",
+    smooth: int = 1,
+    title: str = "Training",
+) -> Figure:
+    """One small chart per metric over the steps.
+
+    log: a CSV or JSON-lines file, or a frame, with a column `x`; a row may lack some metrics. metrics: which columns;
+    None for all numeric ones. smooth: rows of a centred running mean, drawn over the raw values. Raises ValueError that
+    names the log when it lacks a column.
+    """
+    frame = _read_log(log)
+    if metrics is None:
+        metrics = [column for column in frame.select_dtypes("number").columns if column != x]
+    missing = [column for column in (x, *metrics) if column not in frame.columns]
+    if missing or not metrics:
+        place = "the log" if isinstance(log, pd.DataFrame) else log
+        raise ValueError(f"{place} has no {', '.join(missing) or 'numeric column'}; it has {', '.join(frame.columns)}")
+    columns = min(3, len(metrics))
+    rows = -(-len(metrics) // columns)
+    figure = figures.new_figure(4.3 * columns, 0.4 + 2.9 * rows)
+    figure.suptitle(title, x=0.02, ha="left", fontsize=13, weight="bold", color=INK)
+    for axes, metric in zip(figure.subplots(rows, columns, squeeze=False).flat, metrics, strict=False):
+        _curve(axes, frame[[x, metric]].dropna(), x, metric, smooth)
+    for axes in figure.axes[len(metrics) :]:
+        axes.set_visible(False)
+    figure.tight_layout()
+    return figure
+
+
+def turn_counts(
+    trajectories: Iterable[Trajectory] | Path | str,
+    *,
+    correct: Verdict = scenes.answer_is_right,
+    title: str = "Turns per question",
+) -> Figure:
+    """How many turns questions took, by verdict; beside it, which actions each turn took."""
+    chosen = scenes.trajectory_list(trajectories)
+    if not chosen:
+        raise ValueError("there are no trajectories to count")
+    figure = figures.new_figure(11, 4.0)
+    left, right = figure.subplots(1, 2)
+    most = max(len(one.turns) for one in chosen)
+    verdicts = Counter((correct(one), len(one.turns)) for one in chosen)
+    present = [one for one in (True, False, None) if any(key[0] is one for key in verdicts)]
+    names = {True: "correct", False: "wrong", None: "not judged"}
+    colours = {True: SERIES[2], False: SERIES[3], None: MUTED}
+    turns = list(range(most + 1))
+    _stack(left, turns, {names[v]: [verdicts[v, n] for n in turns] for v in present}, [colours[v] for v in present])
+    figures.chart(left, f"{title}, {len(chosen)} questions", "turns", "questions")
+    actions: Counter[tuple[str, int]] = Counter(
+        (turn.action.kind, turn.index + 1) for one in chosen for turn in one.turns
+    )
+    steps = list(range(1, most + 1))
+    kinds = {_KIND_NAMES[kind]: [actions[kind, step] for step in steps] for kind in _KINDS}
+    _stack(right, steps, kinds, [SERIES[0], SERIES[1], SERIES[2], SERIES[4]])
+    figures.chart(right, "Actions by turn", "turn", "actions")
+    figure.tight_layout()
+    return figure
+
+
+def _grouped(groups: Mapping[str, Mapping[str, Estimate]], title: str, y: str) -> Figure:
+    """A group of bars per inner key, a bar per outer key."""
+    _require(groups, "series")
+    names = list(dict.fromkeys(key for group in groups.values() for key in group))
+    width = 0.8 / len(groups)
+    figure = figures.new_figure(min(16.0, max(6.0, 1.0 + len(names) * max(1.1, 0.42 * len(groups)))), 4.4)
+    axes = _chart(figure, title, "", y)
+    for place, (series, group) in enumerate(groups.items()):
+        present = [index for index, name in enumerate(names) if name in group]
+        middles = [index - 0.4 + width * (place + 0.5) for index in present]
+        estimates = [group[names[index]] for index in present]
+        _bars(axes, middles, estimates, width * 0.9, SERIES[place % len(SERIES)], series, small=len(groups) > 2)
+    counts = [
+        max((int(group[name]["n"]) for group in groups.values() if name in group and "n" in group[name]), default=0)
+        for name in names
+    ]
+    labels = [
+        figures.wrap(_name(name), 1.3, 9) + (f"\nn = {n}" if n else "") for name, n in zip(names, counts, strict=True)
+    ]
+    axes.set_xticks(range(len(names)), labels)
+    if any(groups):
+        axes.legend(
+            frameon=False, fontsize=9, ncols=min(5, len(groups)), loc="upper center", bbox_to_anchor=(0.5, -0.17)
+        )
+    return figure
+
+
+def _bars(
+    axes: Axes,
+    places: list[Any],
+    estimates: list[Estimate],
+    width: float,
+    colour: str,
+    label: str = "",
+    small: bool = False,
+) -> None:
+    """Bars with intervals and their values written above the interval."""
+    values = [one["value"] for one in estimates]
+    below = [max(0.0, one["value"] - one.get("low", one["value"])) for one in estimates]
+    above = [max(0.0, one.get("high", one["value"]) - one["value"]) for one in estimates]
+    errors = {"ecolor": INK, "capsize": 3, "elinewidth": 1.1, "capthick": 1.1}
+    axes.bar(places, values, width, yerr=[below, above], color=colour, label=label or None, error_kw=errors)
+    for place, value, up in zip(places, values, above, strict=True):
+        size = 7.5 if small else 9
+        axes.annotate(
+            f"{100 * value:.0f}", (place, value + up), (0, 3), textcoords="offset points", ha="center", fontsize=size
+        )
+
+
+def _chart(figure: Figure, title: str, x: str, y: str) -> Axes:
+    axes = figure.subplots()
+    figures.chart(axes, title, x, y)
+    axes.set_ylim(0, 1.08)
+    axes.set_yticks([0, 0.25, 0.5, 0.75, 1])
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    figure.set_layout_engine("constrained", w_pad=0.12, h_pad=0.12)
+    return axes
+
+
+def _stack(axes: Axes, places: list[int], parts: Mapping[str, list[int]], colours: Sequence[str]) -> None:
+    floor = [0] * len(places)
+    for (name, heights), colour in zip(parts.items(), colours, strict=True):
+        axes.bar(places, heights, 0.7, bottom=floor, label=name, color=colour, edgecolor="white", linewidth=0.6)
+        floor = [a + b for a, b in zip(floor, heights, strict=True)]
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.legend(frameon=False, fontsize=9, ncols=len(parts), loc="upper center", bbox_to_anchor=(0.5, -0.16))
+
+
+def _curve(axes: Axes, points: pd.DataFrame, x: str, metric: str, smooth: int) -> None:
+    raw = points[metric]
+    width, alpha = (0.9, 0.3) if smooth > 1 else (1.5, 1.0)
+    marker = "o" if len(points) < 15 else ""
+    axes.plot(points[x], raw, color=SERIES[0], linewidth=width, alpha=alpha, marker=marker, markersize=3)
+    if smooth > 1:
+        mean = raw.rolling(smooth, center=True, min_periods=1).mean()
+        axes.plot(points[x], mean, color=SERIES[0], linewidth=1.8)
+    figures.chart(axes, _name(metric), x, "")
+    axes.set_title(_name(metric), fontsize=10, loc="left", color=INK, parse_math=False)
+
+
+def _read_log(log: Path | str | pd.DataFrame) -> pd.DataFrame:
+    if isinstance(log, pd.DataFrame):
+        return log
+    path = Path(log)
+    if path.suffix == ".csv":
+        return pd.read_csv(path)
+    if path.suffix in (".jsonl", ".ndjson"):
+        return pd.read_json(path, lines=True)
+    raise ValueError(f"{path}: a training log is a .csv or .jsonl file with one row per step")
+
+
+def _counted(title: str, estimates: Iterable[Estimate]) -> str:
+    counts = {int(one["n"]) for one in estimates if "n" in one}
+    return f"{title} (n = {counts.pop()}, 95% intervals)" if len(counts) == 1 else f"{title} (95% intervals)"
+
+
+def _require(series: Mapping[str, Any], what: str) -> None:
+    if not series:
+        raise ValueError(f"there are no {what} to plot")
+
+
+def _name(key: str) -> str:
+    return key.replace("_", " ")

@@ -1,0 +1,322 @@
+"""One evaluation: a corpus, its questions, an engine and a policy in; metrics.json and everything behind it out.
+
+    metrics = evaluate(corpus=corpus, questions=questions, engine=engine, policy=policy,
+                       systems=["no_retrieval", "vanilla_top1", "agent"], out=Path("results/nano"),
+                       settings=Settings(max_turns=6), prompt="nano")
+
+writes below `out`
+
+    metrics.json                  retrieval.{recall@1, recall@3, recall@5, ndcg@5};
+                                  answers.<system>.{accuracy, by_type.<type>, behaviour.<name>, errors};
+                                  comparisons.agent_minus_<system>;
+                                  run.{seed, commit, versions, hardware, seconds.<stage>, ...};
+                                  every figure is {value, low, high, n}
+    metrics.md, figures/*.png     the same for readers
+    predictions.jsonl             a row per question and system: answer, reference, correct, gold and retrieved pages
+    retrieval.jsonl               a row per question: the pages found with the question as the query
+    trajectories/<system>.jsonl   the whole records, appended as they finish
+
+**Retrieval** is over the whole corpus, with the question's text as the query; questions without gold pages are left
+out of it, and `n` says so. **Accuracy** is over all questions: no answer, and a trajectory that ended in an error, are
+wrong. **Types** are the source type for single-hop questions (text, table, chart, layout, ...) and the query type for
+others (multi_hop, comparison, arithmetic, unanswerable). **Behaviour** is a mean over questions: turns, searches and
+crops taken; the share of a question's turns that were invalid; whether the forced last turn was reached; whether it
+ended with an answer; the share of its gold pages that were shown.
+
+**Resuming.** Trajectories survive `kill -9`; the rerun goes on where it was, and does errors again. They are kept only
+for what they were made with: policy, engine, settings, prompt, seed and pages are written down beside them, and when
+one of these differs the old file is put aside as `<system>.stale.jsonl` and the system starts anew. A question that was
+edited is answered anew. `run.seconds.<system>` is the time of the runs that did the work; what a killed run spent is
+not in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from vrag_nb.agent.environment import Engine
+from vrag_nb.agent.observers import Settings
+from vrag_nb.agent.pages import PageStore
+from vrag_nb.agent.policy import Policy
+from vrag_nb.agent.prompting import load_prompt
+from vrag_nb.agent.trajectory import Trajectory, TrajectoryLog, write_trajectories
+from vrag_nb.evaluation.answers import is_correct
+from vrag_nb.evaluation.baselines import Context, System, find_system
+from vrag_nb.evaluation.metrics import Interval, bootstrap, ndcg_at_k, paired_bootstrap, recall_at_k
+from vrag_nb.evaluation.report import write_json, write_jsonl, write_report
+from vrag_nb.provenance import provenance
+from vrag_nb.records import Hit, Question, read_pages
+from vrag_nb.retrieval.embedders import fingerprint_folder
+
+DEPTH = 5  # pages looked at for the retrieval metrics
+QUERY_CHUNK = 64
+Queries = Literal["question"] | Callable[[Question], str]
+
+
+def evaluate(
+    *,
+    corpus: Path,
+    questions: Sequence[Question],
+    engine: Engine,
+    policy: Policy,
+    systems: Sequence[str],
+    out: Path,
+    settings: Settings,
+    prompt: str | Path,
+    seed: int = 0,
+    concurrency: int = 16,
+    retrieval_queries: Queries = "question",
+    progress: bool = True,
+    run_info: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Evaluate `systems` on `questions` and return what metrics.json holds; see the module's docstring.
+
+    seed: of sampling and bootstrap. concurrency: sessions in flight. retrieval_queries: "question", or what makes the
+    query of a question. run_info: further entries of `run`, such as the profile. Raises ValueError for no questions,
+    an unknown system or two questions with one uid; FileNotFoundError for an unprepared corpus or a missing prompt.
+    """
+    chosen = [find_system(name) for name in dict.fromkeys(systems)]
+    _check(questions)
+    out, seconds = Path(out), dict[str, float]()
+    context = Context(policy, engine, PageStore(corpus), settings, prompt, seed, concurrency, progress)
+    started = time.perf_counter()
+    rankings = rank_pages(engine, questions, retrieval_queries)
+    retrieval = retrieval_metrics(questions, rankings, seed)
+    write_jsonl(out / "retrieval.jsonl", [_retrieval_row(question, rankings) for question in questions])
+    seconds["retrieval"] = round(time.perf_counter() - started, 3)
+    identity = _identity(context)
+    found: dict[str, list[Trajectory]] = {}
+    for system in chosen:
+        found[system.name], seconds[system.name] = _run(system, context, questions, out / "trajectories", identity)
+    rows = [_prediction(name, one, question) for name in found for one, question in _pairs(found[name], questions)]
+    write_jsonl(out / "predictions.jsonl", rows)
+    answers = {one.name: answer_metrics(found[one.name], questions, seed, one.ready_made_turns) for one in chosen}
+    about = {"seed": seed, **provenance(), "seconds": seconds, "questions": len(questions), "systems": list(found)}
+    about |= {"policy": policy.name, "prompt": Path(prompt).name, "settings": settings.model_dump(mode="json")}
+    metrics = {
+        "retrieval": retrieval,
+        "answers": answers,
+        "comparisons": _comparisons(found, questions, seed),
+        "run": {**about, **(run_info or {})},
+    }
+    write_report(out, metrics, found)
+    return metrics
+
+
+def question_type(question: Question) -> str:
+    """The label a question is counted under: its source type when single-hop (or unknown), else its query type."""
+    meta = question.meta_info
+    return meta.source_type if meta.query_type in ("single_hop", "unknown") else meta.query_type
+
+
+def rank_pages(
+    engine: Engine, questions: Sequence[Question], queries: Queries = "question", depth: int = DEPTH
+) -> dict[str, list[Hit] | Exception]:
+    """The best `depth` pages of the whole corpus by uid, or why there are none; one bad query fails alone."""
+    words = [question.query if queries == "question" else queries(question) for question in questions]
+    found: list[list[Hit] | Exception] = []
+    for start in range(0, len(words), QUERY_CHUNK):
+        found += _search(engine, words[start : start + QUERY_CHUNK], depth)
+    return {question.uid: hits for question, hits in zip(questions, found, strict=True)}
+
+
+def retrieval_metrics(
+    questions: Sequence[Question], rankings: Mapping[str, list[Hit] | Exception], seed: int = 0
+) -> dict[str, dict[str, Any]]:
+    """recall@1, recall@3, recall@5 and ndcg@5 as `{value, low, high, n}`; a failed search found nothing."""
+    gold = {question.uid: question.gold_page_ids for question in questions}
+    ranked = {uid: _page_ids(hits) for uid, hits in rankings.items()}
+    scores = {f"recall@{k}": recall_at_k(ranked, gold, k) for k in (1, 3, 5)}
+    scores["ndcg@5"] = ndcg_at_k(ranked, gold, 5)
+    return {name: _dump(bootstrap(list(values.values()), seed)) for name, values in scores.items()}
+
+
+def answer_metrics(
+    trajectories: Sequence[Trajectory], questions: Sequence[Question], seed: int = 0, ready_made_turns: int = 0
+) -> dict[str, Any]:
+    """`{accuracy, by_type, behaviour, errors}` of one system; `trajectories` in the order of `questions`.
+
+    ready_made_turns: how many turns at the beginning were written by the environment (`System.ready_made_turns`).
+    """
+    scores = _scores(trajectories, questions)
+    by_type: dict[str, list[float]] = {}
+    for question in questions:
+        by_type.setdefault(question_type(question), []).append(scores[question.uid])
+    measured = [_behaviour(one, question, ready_made_turns) for one, question in _pairs(trajectories, questions)]
+    names = dict.fromkeys(name for row in measured for name in row)
+    behaviour = {name: [row[name] for row in measured if name in row] for name in names}
+    return {
+        "accuracy": _dump(bootstrap(list(scores.values()), seed)),
+        "by_type": {kind: _dump(bootstrap(by_type[kind], seed)) for kind in sorted(by_type)},
+        "behaviour": {name: _dump(bootstrap(values, seed)) for name, values in behaviour.items()},
+        "errors": sum(one.status == "error" for one in trajectories),
+    }
+
+
+def _check(questions: Sequence[Question]) -> None:
+    if not questions:
+        raise ValueError("there are no questions to evaluate")
+    seen: set[str] = set()
+    for question in questions:
+        if question.uid in seen:
+            raise ValueError(f"uid {question.uid!r} appears twice; uids must be unique")
+        seen.add(question.uid)
+
+
+def _search(engine: Engine, queries: list[str], depth: int) -> list[list[Hit] | Exception]:
+    try:
+        return list(engine.search(queries, depth))
+    except Exception as error:
+        if len(queries) == 1:
+            return [error]
+        return [_search(engine, [query], depth)[0] for query in queries]
+
+
+def _run(
+    system: System, context: Context, questions: Sequence[Question], folder: Path, identity: Mapping[str, Any]
+) -> tuple[list[Trajectory], float]:
+    """One system's trajectories, and the seconds spent on them by this run and earlier ones."""
+    path, stamp = folder / f"{system.name}.jsonl", folder / f"{system.name}.stamp.json"
+    before = _put_aside_stale(path, stamp, identity)
+    _forget_edited(path, questions)
+    write_json(stamp, {"identity": identity, "seconds": before})
+    finished = {uid for uid, one in TrajectoryLog(path).done.items() if one.status != "error"}
+    started = time.perf_counter()
+    trajectories = system.run(context, questions, path)
+    if any(question.uid not in finished for question in questions):
+        before = round(before + time.perf_counter() - started, 3)
+        write_json(stamp, {"identity": identity, "seconds": before})
+    return trajectories, before
+
+
+def _put_aside_stale(path: Path, stamp: Path, identity: Mapping[str, Any]) -> float:
+    """Seconds that went into the trajectories at `path`; 0 when there are none, or they were made with other things."""
+    try:
+        written = json.loads(stamp.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        written = {}
+    if not path.is_file():
+        return 0.0
+    if written.get("identity") != json.loads(json.dumps(identity)):
+        path.replace(path.with_name(f"{path.stem}.stale.jsonl"))
+        return 0.0
+    return float(written.get("seconds", 0.0))
+
+
+def _forget_edited(path: Path, questions: Sequence[Question]) -> None:
+    """Drop trajectories of questions that now read differently; gold pages and answers are taken over as they are."""
+    if not path.is_file():
+        return
+    log, now = TrajectoryLog(path), {question.uid: question for question in questions}
+    kept = []
+    for one in log.done.values():
+        question = now.get(one.uid)
+        if question is None or one.reference == question:
+            kept.append(one)
+        elif one.question == question.query:
+            kept.append(one.model_copy(update={"reference": question}))
+    if kept != list(log.done.values()):
+        write_trajectories(path, kept)
+
+
+def _identity(context: Context) -> dict[str, Any]:
+    """What trajectories depend on, system and question apart."""
+    pages = [(page.page_id, page.sha256, page.width, page.height) for page in read_pages(context.pages.corpus)]
+    index = getattr(getattr(context.engine, "index", None), "manifest", None)
+    return {
+        "policy": _policy_identity(context.policy),
+        "engine": getattr(index, "fingerprint", None) or type(context.engine).__name__,
+        "settings": context.settings.model_dump(mode="json"),
+        "prompt": hashlib.sha256(load_prompt(context.prompt).encode()).hexdigest(),
+        "seed": context.seed,
+        "pages": hashlib.sha256(json.dumps(pages).encode()).hexdigest(),
+    }
+
+
+def _policy_identity(policy: Policy) -> dict[str, Any]:
+    """Name, sampling settings, and the checksum of the weights where they lie in a folder."""
+    names = ("name", "temperature", "top_p", "max_new_tokens", "max_prompt_tokens", "frame")
+    identity = {name: getattr(policy, name) for name in names if hasattr(policy, name)}
+    folder = str(getattr(getattr(policy, "model", None), "name_or_path", ""))
+    if folder and Path(folder).is_dir():
+        identity["weights"] = fingerprint_folder(Path(folder))
+    return identity
+
+
+def _pairs(trajectories: Sequence[Trajectory], questions: Sequence[Question]) -> list[tuple[Trajectory, Question]]:
+    return list(zip(trajectories, questions, strict=True))
+
+
+def _scores(trajectories: Sequence[Trajectory], questions: Sequence[Question]) -> dict[str, float]:
+    """1 or 0 by uid."""
+    pairs = _pairs(trajectories, questions)
+    return {question.uid: float(_is_right(one, question)) for one, question in pairs}
+
+
+def _is_right(trajectory: Trajectory, question: Question) -> bool:
+    return trajectory.status == "answered" and is_correct(trajectory.answer, question.reference_answer)
+
+
+def _behaviour(trajectory: Trajectory, question: Question, ready_made: int) -> dict[str, float]:
+    """How one question was worked on; the first `ready_made` turns are not the model's."""
+    turns = trajectory.turns[ready_made:]
+    kinds = [turn.action.kind for turn in turns]
+    measured = {
+        "turns": float(len(turns)),
+        "searches": float(kinds.count("search")),
+        "crops": float(kinds.count("bbox")),
+        "forced_rate": float(any(turn.forced for turn in turns)),
+        "finish_rate": float(trajectory.status == "answered"),
+    }
+    if turns:
+        measured["invalid_action_rate"] = kinds.count("invalid") / len(turns)
+    gold = set(question.gold_page_ids)
+    if gold:
+        measured["gold_pages_seen"] = len(gold.intersection(trajectory.retrieved_page_ids)) / len(gold)
+    return measured
+
+
+def _comparisons(
+    found: Mapping[str, Sequence[Trajectory]], questions: Sequence[Question], seed: int
+) -> dict[str, dict[str, Any]]:
+    """The agent's accuracy less every other system's, paired by question."""
+    if "agent" not in found:
+        return {}
+    scores = {name: _scores(trajectories, questions) for name, trajectories in found.items()}
+    others = [name for name in found if name != "agent"]
+    return {f"agent_minus_{name}": _dump(paired_bootstrap(scores["agent"], scores[name], seed)) for name in others}
+
+
+def _prediction(system: str, trajectory: Trajectory, question: Question) -> dict[str, Any]:
+    return {
+        "uid": question.uid,
+        "system": system,
+        "type": question_type(question),
+        "query": question.query,
+        "reference": question.reference_answer,
+        "answer": trajectory.answer,
+        "correct": _is_right(trajectory, question),
+        "gold_pages": question.gold_page_ids,
+        "retrieved_pages": trajectory.retrieved_page_ids,
+        "status": trajectory.status,
+        "error": trajectory.error,
+    }
+
+
+def _retrieval_row(question: Question, rankings: Mapping[str, list[Hit] | Exception]) -> dict[str, Any]:
+    hits = rankings[question.uid]
+    row: dict[str, Any] = {"uid": question.uid, "gold_pages": question.gold_page_ids, "found_pages": _page_ids(hits)}
+    return row | ({"error": f"{type(hits).__name__}: {hits}"} if isinstance(hits, Exception) else {})
+
+
+def _page_ids(hits: list[Hit] | Exception) -> list[str]:
+    return [] if isinstance(hits, Exception) else [hit.page_id for hit in sorted(hits, key=lambda hit: hit.rank)]
+
+
+def _dump(interval: Interval) -> dict[str, Any]:
+    return interval.model_dump(mode="json")

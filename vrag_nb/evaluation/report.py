@@ -1,0 +1,170 @@
+"""What an evaluation leaves for readers: metrics.json, metrics.md, and figures.
+
+    write_report(out, metrics, trajectories)     # out/metrics.json, out/metrics.md, out/figures/*.png
+    print(markdown(metrics))                     # the same table in a notebook: display(Markdown(...))
+
+Every file is replaced atomically; metrics.json comes last, so that its presence says that the rest is there too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from vrag_nb.agent.trajectory import Trajectory
+from vrag_nb.evaluation.answers import is_correct
+
+Estimate = Mapping[str, Any]  # {value, low, high, n}
+_BEHAVIOUR = ("turns", "searches", "crops", "invalid_action_rate", "forced_rate", "finish_rate", "gold_pages_seen")
+
+
+def write_report(out: Path, metrics: Mapping[str, Any], trajectories: Mapping[str, Sequence[Trajectory]]) -> None:
+    """Write figures, metrics.md and metrics.json below `out`."""
+    out = Path(out)
+    write_figures(out / "figures", metrics, trajectories)
+    write_text(out / "metrics.md", markdown(metrics))
+    write_json(out / "metrics.json", metrics)
+
+
+def markdown(metrics: Mapping[str, Any]) -> str:
+    """The metrics as markdown tables: retrieval, accuracy by system and type, behaviour, comparisons, provenance."""
+    blocks = [_retrieval_block(metrics["retrieval"]), _answers_block(metrics["answers"])]
+    blocks += [_behaviour_block(metrics["answers"]), _comparison_block(metrics.get("comparisons", {}))]
+    blocks.append(_run_block(metrics["run"]))
+    return "# Evaluation\n\n" + "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def estimate_text(one: Estimate) -> str:
+    """`.62 [.55, .69]`, or a dash where there was nothing to measure."""
+    if one.get("value") is None:
+        return "–"
+    return f"{_short(one['value'])} [{_short(one['low'])}, {_short(one['high'])}]"
+
+
+def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A markdown table; the first column left, the others right."""
+    rule = ["---"] + ["---:"] * (len(head) - 1)
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in (head, rule, *rows))
+
+
+def print_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], console: Console | None = None) -> None:
+    """The same table on a terminal."""
+    table = Table(title=title, title_justify="left")
+    for place, name in enumerate(head):
+        table.add_column(name, justify="right" if place else "left")
+    for row in rows:
+        table.add_row(*row)
+    (console or Console()).print(table)
+
+
+def print_metrics(metrics: Mapping[str, Any], console: Console | None = None) -> None:
+    """The retrieval and accuracy tables on a terminal."""
+    if metrics["retrieval"]:
+        print_table("Retrieval", *_retrieval_table(metrics["retrieval"]), console)
+    if metrics["answers"]:
+        print_table("Answer accuracy", *_answers_table(metrics["answers"]), console)
+
+
+def write_figures(folder: Path, metrics: Mapping[str, Any], trajectories: Mapping[str, Sequence[Trajectory]]) -> None:
+    """accuracy_by_system.png, accuracy_by_type.png, retrieval.png, and turns_{system}.png of the agents."""
+    from vrag_nb.display import figures, plots  # matplotlib takes a second to import, and only figures need it
+
+    answers = {name: result for name, result in metrics["answers"].items() if result["accuracy"]["n"]}
+    if answers:
+        figures.save(plots.accuracy_by_system(answers), folder / "accuracy_by_system.png")
+        figures.save(plots.accuracy_by_type(answers), folder / "accuracy_by_type.png")
+    retrieval = {name: one for name, one in metrics["retrieval"].items() if one["n"]}
+    if retrieval:
+        figures.save(plots.recall_bars(retrieval), folder / "retrieval.png")
+    for name in ("agent_no_crop", "agent"):
+        if trajectories.get(name):
+            title = f"Turns per question, {name.replace('_', ' ')}"
+            figure = plots.turn_counts(list(trajectories[name]), correct=verdict, title=title)
+            figures.save(figure, folder / f"turns_{name}.png")
+
+
+def verdict(trajectory: Trajectory) -> bool | None:
+    """Whether a trajectory's answer is right under `answers.is_correct`; None without a reference."""
+    if trajectory.reference is None:
+        return None
+    return is_correct(trajectory.answer, trajectory.reference.reference_answer)
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Replace `path` with `data` as indented JSON."""
+    write_text(path, json.dumps(data, indent=1, ensure_ascii=False) + "\n")
+
+
+def write_jsonl(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Replace `path` with one JSON line a row."""
+    write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace `path` atomically."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.partial")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
+
+
+def _short(value: float) -> str:
+    return f"{value:.2f}".replace("0.", ".", 1) if 0 <= value < 1 else f"{value:.2f}"
+
+
+def _retrieval_table(retrieval: Mapping[str, Estimate]) -> tuple[list[str], list[list[str]]]:
+    rows = [[name, estimate_text(one), str(one["n"])] for name, one in retrieval.items()]
+    return ["whole corpus, the question as the query", "value [95%]", "questions"], rows
+
+
+def _answers_table(answers: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    types = {kind: one["n"] for result in answers.values() for kind, one in result["by_type"].items()}
+    count = max((result["accuracy"]["n"] for result in answers.values()), default=0)
+    head = ["system", f"all (n={count})", *(f"{kind} (n={n})" for kind, n in types.items())]
+    rows = []
+    for name, result in answers.items():
+        by_type = [result["by_type"].get(kind, {}) for kind in types]
+        rows.append([name, estimate_text(result["accuracy"]), *(_value(one) for one in by_type)])
+    return head, rows
+
+
+def _value(one: Estimate) -> str:
+    return "–" if one.get("value") is None else _short(one["value"])
+
+
+def _retrieval_block(retrieval: Mapping[str, Estimate]) -> str:
+    return "## Retrieval\n\n" + markdown_table(*_retrieval_table(retrieval)) if retrieval else ""
+
+
+def _answers_block(answers: Mapping[str, Any]) -> str:
+    if not answers:
+        return ""
+    note = "Share of right answers; 95% bootstrap interval over questions for the whole, the share alone by type."
+    return f"## Answers\n\n{markdown_table(*_answers_table(answers))}\n\n{note}"
+
+
+def _behaviour_block(answers: Mapping[str, Any]) -> str:
+    rows = []
+    for name, result in answers.items():
+        behaviour = result.get("behaviour", {})
+        rows.append([name, *(_value(behaviour.get(key, {})) for key in _BEHAVIOUR), str(result.get("errors", 0))])
+    head = ["system", *(key.replace("_", " ") for key in _BEHAVIOUR), "errors"]
+    return "## Behaviour\n\n" + markdown_table(head, rows) if rows else ""
+
+
+def _comparison_block(comparisons: Mapping[str, Estimate]) -> str:
+    rows = [[name.replace("_minus_", " − "), estimate_text(one), str(one["n"])] for name, one in comparisons.items()]
+    title = "## Differences in accuracy, question by question"
+    return f"{title}\n\n" + markdown_table(["pair", "difference [95%]", "questions"], rows) if rows else ""
+
+
+def _run_block(run: Mapping[str, Any]) -> str:
+    seconds = ", ".join(f"{stage} {value:.0f} s" for stage, value in run["seconds"].items())
+    machine = run["hardware"]
+    where = f"{machine['cpu']}, {machine['cores']} cores" + "".join(f", {gpu}" for gpu in machine["gpus"])
+    return f"Seed {run['seed']}, commit {run['commit']}, {where}. Time: {seconds}."

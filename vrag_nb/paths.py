@@ -1,0 +1,18 @@
+"""Where the project lies, so that a notebook, a test and a terminal mean the same file by the same name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+
+def project_path(path: str | Path) -> Path:
+    """`path` as it is when absolute, else below the repository's root, whatever the working directory is."""
+    return REPOSITORY / Path(path).expanduser()
+
+
+def shown_path(path: str | Path) -> str:
+    """The path for people: relative to the repository where it lies inside, so that nothing printed names a machine."""
+    path = Path(path)
+    return path.relative_to(REPOSITORY).as_posix() if path.is_relative_to(REPOSITORY) else str(path)

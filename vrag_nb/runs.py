@@ -1,0 +1,275 @@
+"""Runs: notebooks executed in order, headless, skipping what is up to date.
+
+    python -m vrag_nb run nano            # or: execute_run("nano")
+
+A run of papermill_runs.yaml names a profile, a results folder and notebooks with their parameters. Each notebook is
+executed by papermill into `{results}/{notebook}.ipynb` and written as a page, `{notebook}.html`; `index.html` links
+them and shows the results, `provenance.json` says with what they were made.
+
+**Up to date** is a notebook whose executed copy, page and declared outputs exist and whose key is that of its last
+execution. The key is a checksum of the notebook's source, its parameters, the profile, the package's sources, the lock,
+the declared inputs' content, and the keys of the notebooks it needs. Nothing is imported to find out, so a run with
+nothing to do takes a second or two.
+
+**Interrupted** runs go on: finished notebooks are up to date, and the notebook that was cut short resumes through the
+functions it calls (corpus prep, indexing and rollouts keep what they have). A failed notebook leaves its executed copy,
+with the traceback, as `{notebook}.failed.ipynb`.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from pydantic import Field, ValidationError
+from rich.console import Console
+
+from vrag_nb.paths import REPOSITORY, project_path, shown_path
+from vrag_nb.profiles import RUNS_FILE, Part, Profile, ProfileError, first_problem, load_profile, read_section
+
+NOTEBOOKS = REPOSITORY / "notebooks"
+STATE = ".state"
+# Sources that no notebook's result depends on.
+_NO_PART = ("__main__.py", "runs.py", "run_pages.py", "retrieval/server.py")
+_SOURCES = (".py", ".txt", ".js", ".css")
+
+
+class RunError(RuntimeError):
+    """A notebook that failed; the text names the notebook, the cell, the error and the executed copy."""
+
+
+class NotebookPart(Part):
+    """What a notebook depends on and leaves behind. {corpus}, {index}, {retriever}, {policy}, {results} are filled in.
+
+    needs: notebooks of the same run whose results this one reads.
+    """
+
+    inputs: list[str] = Field(default_factory=list)
+    outputs: list[str] = Field(default_factory=list)
+    needs: list[str] = Field(default_factory=list)
+
+
+class Run(Part):
+    """A profile's notebooks in order, each with the parameters it is given, and where the results go."""
+
+    name: str
+    profile: str
+    results: str
+    notebooks: dict[str, dict[str, Any]] = Field(min_length=1)
+
+    @property
+    def folder(self) -> Path:
+        return project_path(self.results)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One notebook of a run, ready to be executed: its source, all its parameters, its key and its outputs."""
+
+    name: str
+    source: Path
+    parameters: dict[str, Any]
+    key: str
+    folder: Path
+    outputs: list[Path]
+
+    @property
+    def executed(self) -> Path:
+        return self.folder / f"{self.name}.ipynb"
+
+    @property
+    def page(self) -> Path:
+        return self.folder / f"{self.name}.html"
+
+    @property
+    def state(self) -> Path:
+        return self.folder / STATE / f"{self.name}.json"
+
+    @property
+    def seconds(self) -> float | None:
+        """What its last execution took; None when there was none."""
+        return _read_state(self.state).get("seconds")
+
+    @property
+    def fresh(self) -> bool:
+        there = all(path.exists() for path in (self.executed, self.page, *self.outputs))
+        return there and _read_state(self.state).get("key") == self.key
+
+
+def load_run(name: str, file: Path | str | None = None) -> Run:
+    """The run `name` of a YAML file. Raises ProfileError naming the file and the field."""
+    path = project_path(file or RUNS_FILE)
+    runs = read_section(path, "runs")
+    if name not in runs:
+        raise ProfileError(f"{shown_path(path)}: there is no run {name!r}; known: {', '.join(runs)}")
+    try:
+        return Run.model_validate({**(runs[name] or {}), "name": name})
+    except ValidationError as error:
+        raise ProfileError(f"{shown_path(path)}: run {name}, {first_problem(error)}") from None
+
+
+def plan_run(run: Run, file: Path | str | None = None) -> list[Step]:
+    """The steps of a run. Raises ProfileError for a notebook or parameter that does not exist."""
+    path = project_path(file or RUNS_FILE)
+    profile = load_profile(run.profile, path)
+    declared = _notebook_parts(path)
+    keys: dict[str, str] = {}
+    steps = []
+    for name, given in run.notebooks.items():
+        source = NOTEBOOKS / f"{name}.ipynb"
+        if not source.is_file():
+            raise ProfileError(f"{shown_path(path)}: run {run.name}: there is no notebook {shown_path(source)}")
+        part = declared.get(name, NotebookPart())
+        parameters = _parameters(run, name, given, source, path)
+        needed = [keys[other] for other in part.needs if other in keys]
+        keys[name] = _key(source, parameters, profile, _fill(part.inputs, profile, run), needed)
+        steps.append(Step(name, source, parameters, keys[name], run.folder, _fill(part.outputs, profile, run)))
+    return steps
+
+
+def execute_run(
+    name: str, file: Path | str | None = None, *, force: bool = False, console: Console | None = None
+) -> Path:
+    """Execute what is not up to date (everything with `force`) and return the path of index.html.
+
+    Raises ProfileError for a run that does not fit, RunError for a notebook that fails; those before it are kept.
+    """
+    from vrag_nb import run_pages
+
+    console = console or Console()
+    run = load_run(name, file)
+    steps = plan_run(run, file)
+    console.print(f"[bold]run {run.name}[/bold]: {len(steps)} notebooks into {shown_path(run.folder)}")
+    executed = False
+    for number, step in enumerate(steps, start=1):
+        head = f"[{number}/{len(steps)}] {step.name}"
+        if step.fresh and not force:
+            console.print(f"{head}: up to date", markup=False, highlight=False)
+            continue
+        execute_step(step, console, head)
+        executed = True
+        console.print(f"{head}: done in {step.seconds:.0f} s", markup=False, highlight=False)
+    index = run.folder / "index.html"
+    if executed or not index.is_file():
+        run_pages.write_provenance(run, steps)
+        run_pages.write_index(run, steps, index)
+    return index
+
+
+def execute_step(step: Step, console: Console, head: str = "") -> None:
+    """Execute one notebook and write its page and its state. Raises RunError."""
+    from vrag_nb import run_pages
+
+    step.folder.mkdir(parents=True, exist_ok=True)
+    _make_state_folder(step.state.parent)
+    step.state.unlink(missing_ok=True)  # whatever happens now, the last execution no longer counts
+    failed = step.folder / f"{step.name}.failed.ipynb"
+    failed.unlink(missing_ok=True)
+    partial = step.state.parent / f"{step.name}.partial.ipynb"
+    started = time.perf_counter()
+    problem = run_pages.execute_notebook(step.source, partial, step.parameters, console, head or step.name)
+    if problem is not None:
+        if partial.is_file():
+            partial.replace(failed)
+        raise RunError(f"{step.name}: {problem}; the executed copy with the traceback: {shown_path(failed)}")
+    missing = [shown_path(path) for path in step.outputs if not path.exists()]
+    if missing:
+        raise RunError(f"{step.name} ended without writing {missing[0]}, an output papermill_runs.yaml names")
+    partial.replace(step.executed)
+    run_pages.write_page(step.executed, step.page)
+    seconds = round(time.perf_counter() - started, 1)
+    step.state.write_text(json.dumps({"key": step.key, "seconds": seconds}), encoding="utf-8")
+
+
+def declared_parameters(notebook: Path) -> list[str]:
+    """The names a notebook's `parameters` cell sets. Raises ProfileError when it has no such cell."""
+    for cell in nbformat.read(notebook, as_version=4).cells:
+        if "parameters" in cell.metadata.get("tags", []):
+            body = ast.parse(cell.source).body
+            return [
+                node.target.id for node in body if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+            ]
+    raise ProfileError(f"{shown_path(notebook)} has no cell tagged `parameters`")
+
+
+def _notebook_parts(path: Path) -> dict[str, NotebookPart]:
+    parts = {}
+    for name, fields in read_section(path, "notebooks").items():
+        try:
+            parts[name] = NotebookPart.model_validate(fields or {})
+        except ValidationError as error:
+            raise ProfileError(f"{shown_path(path)}: notebook {name}, {first_problem(error)}") from None
+    return parts
+
+
+def _parameters(run: Run, name: str, given: Mapping[str, Any], source: Path, path: Path) -> dict[str, Any]:
+    """The run's own parameters for a notebook and, where the notebook has them, those every notebook is given."""
+    known = declared_parameters(source)
+    unknown = [parameter for parameter in given or {} if parameter not in known]
+    if unknown:
+        raise ProfileError(
+            f"{shown_path(path)}: run {run.name}, notebook {name}: it has no parameter {unknown[0]!r}; "
+            f"known: {', '.join(known)}"
+        )
+    usual = {"profile_name": run.profile, "profiles_file": shown_path(path), "results_folder": run.results}
+    return {**{key: value for key, value in usual.items() if key in known}, **(given or {})}
+
+
+def _fill(patterns: Iterable[str], profile: Profile, run: Run) -> list[Path]:
+    """Declared inputs or outputs as paths; a checkpoint that is no folder here stays a name, and is no file."""
+    places = {
+        "corpus": profile.corpus_folder,
+        "index": profile.index_folder,
+        "retriever": profile.retriever.checkpoint or profile.retriever.kind,
+        "policy": profile.policy.checkpoint,
+        "results": run.folder,
+    }
+    try:
+        return [project_path(pattern.format_map(places)) for pattern in patterns]
+    except (KeyError, ValueError) as error:
+        raise ProfileError(f"an input or output names {error}; known: {', '.join(places)}") from None
+
+
+def _key(source: Path, parameters: Mapping[str, Any], profile: Profile, inputs: list[Path], needed: list[str]) -> str:
+    notebook = nbformat.read(source, as_version=4)
+    cells = [(cell.cell_type, cell.source) for cell in notebook.cells]
+    uses_training = any("vrag_nb.nano" in text for _, text in cells)
+    about = [cells, parameters, profile.model_dump(mode="json"), needed, [path.name for path in inputs]]
+    digest = hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode())
+    package = REPOSITORY / "vrag_nb"
+    code = [path for path in sorted(package.rglob("*")) if path.suffix in _SOURCES]
+    code = [path for path in code if path.relative_to(package).as_posix() not in _NO_PART]
+    if not uses_training:  # the recipe that made the models does not touch what they do
+        code = [path for path in code if "nano" not in path.relative_to(package).parts]
+    files = [*code, REPOSITORY / "requirements.lock", *(file for path in inputs for file in _files(path))]
+    for path in files:
+        if path.is_file():
+            digest.update(path.name.encode() + b"\0")
+            with path.open("rb") as stream:
+                digest.update(hashlib.file_digest(stream, "sha256").digest())
+    return digest.hexdigest()
+
+
+def _files(path: Path) -> list[Path]:
+    return sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+
+
+def _read_state(path: Path) -> dict[str, Any]:
+    try:
+        state = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return state if isinstance(state, dict) else {}
+
+
+def _make_state_folder(folder: Path) -> None:
+    """State is this machine's: a clone must not take another one's work for its own, so git is told to leave it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / ".gitignore").write_text("*\n", encoding="utf-8")
