@@ -11,7 +11,7 @@ from vrag_nb.agent import actions
 from vrag_nb.agent.encoding import ChatEncoder
 from vrag_nb.documents.decks.generate import pretraining_deck
 from vrag_nb.nano.deck_tasks import BUDGET, DeckPool, DeckTasks, jitter
-from vrag_nb.nano.expert import ExpertSamples, play, session_sample
+from vrag_nb.nano.expert import EXPERT_SETTINGS, ExpertSamples, play, session_sample
 from vrag_nb.nano.model import NanoSize, build_nano_vlm, build_processor, save_checkpoint
 from vrag_nb.nano.recipe import tokenizer as make_tokenizer
 from vrag_nb.nano.retriever import (
@@ -83,7 +83,7 @@ def test_the_expert_ends_with_the_right_answer_in_the_real_environment(pool):
         kinds = [turn.action.kind for turn in session.turns]
         assert "invalid" not in kinds
         searched_twice += kinds.count("search") > 1
-        if len(kinds) <= 6:
+        if len(kinds) <= EXPERT_SETTINGS.max_turns:
             assert session.answer == question.reference_answer
     assert searched_twice > 5
 
@@ -108,7 +108,8 @@ def test_expert_samples_are_conversations_that_end_in_an_answer(pool):
 
 
 def test_batches_hold_distinct_pages():
-    groups = [QueryGroup(list(range(n * 10, n * 10 + 10)), [(f"q{p}", p) for p in range(n * 10, n * 10 + 10)] * 2) for n in range(5)]
+    decks = [range(n * 10, n * 10 + 10) for n in range(5)]
+    groups = [QueryGroup(list(deck), [(f"q{page}", page) for page in deck] * 2) for deck in decks]
     queries, pages = draw_batch(random.Random(0), groups, size=12, decks=3)
     assert len(queries) == len(set(pages)) == 12
 

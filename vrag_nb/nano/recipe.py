@@ -1,14 +1,15 @@
-"""The recipe of the shipped nano models, stage by stage; notebook 00 tells it, `python -m vrag_nb.nano.recipe` runs it.
+"""The recipe of the nano models, stage by stage; notebook 00 tells it, `python -m vrag_nb.nano.recipe` runs it.
 
-    read       vision tower, dense glyph supervision on scribbles                      -> runs/nano/reading
-    spell      language side, frozen vision: strips to write out, small tables         -> runs/nano/spelling
-    read_pages vision tower again, on windows of drawn deck pages mixed with scribbles -> runs/nano/reading_pages
+    read       vision tower, dense glyph supervision on scribbles                      -> runs/nano/read
+    read_pages the same on windows of drawn deck pages, mixed with scribbles           -> runs/nano/read_pages
+    spell      language side, frozen vision: strips to write out, small tables         -> runs/nano/spell
     retrieve   ColQwen2.5 on the backbone so far, late-interaction InfoNCE             -> models/nano-retriever
-    align      language side: pages - look-up, pointing, matching, searching           -> models/nano-base
+    align      language side: pages - look-up, pointing, matching                      -> models/nano-base
     act        SFT on trajectories of the privileged expert in the real environment    -> models/nano-agent
 
-Budgets are wall-clock seconds on two cores. Every stage resumes where a kill left it and is skipped once its budget is
-spent; all of them see train-split tables and layouts only.
+Budgets are wall-clock seconds on two idle cores. Every stage resumes where a kill left it and is skipped once its
+budget is spent; all of them see train-split tables and layouts only. `data/models/README.md` says what the shipped
+weights were given.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ from vrag_nb.records import Question, read_questions
 
 @dataclass(frozen=True)
 class Recipe:
-    """Budgets (seconds) and places. The defaults made the shipped weights."""
+    """Budgets (seconds) and places."""
 
     runs: Path = Path("data/runs/nano")
     models: Path = Path("data/models")
@@ -57,11 +58,11 @@ class Recipe:
     seed: int = 0
     threads: int = 2
     read_seconds: float = 1200
-    spell_seconds: float = 500
-    read_pages_seconds: float = 1300
-    align_seconds: float = 2900
-    retrieve_seconds: float = 1200
-    act_seconds: float = 1200
+    read_pages_seconds: float = 3600
+    spell_seconds: float = 900
+    retrieve_seconds: float = 2400
+    align_seconds: float = 7200
+    act_seconds: float = 2400
     retriever_decks: int = 150
 
     @classmethod
@@ -99,7 +100,7 @@ def read(recipe: Recipe) -> None:
     train_reading(
         model,
         processor.image_processor,
-        recipe.runs / "reading",
+        recipe.runs / "read",
         recipe.read_seconds,
         muon_lr=6e-3,
         adamw_lr=2e-3,
@@ -109,13 +110,13 @@ def read(recipe: Recipe) -> None:
 
 def spell(recipe: Recipe) -> None:
     model = fresh_model(recipe)
-    _load(model, recipe.runs / "reading")
+    _load(model, recipe.runs / "read_pages")
     streams = [Stream("read", reading_strip, 32), Stream("table", drawn_table, 24)]
     train_streams(
         model,
         build_processor(tokenizer()),
         streams,
-        recipe.runs / "spelling",
+        recipe.runs / "spell",
         recipe.spell_seconds,
         seed=recipe.seed,
         decay=0.15,
@@ -130,29 +131,28 @@ def draw_page_or_scribble(tasks: DeckTasks, rng: random.Random, difficulty: floa
 def read_pages(recipe: Recipe) -> None:
     model = fresh_model(recipe)
     processor = build_processor(tokenizer())
-    _load(model, recipe.runs / "reading")
+    _load(model, recipe.runs / "read")
     draw: Callable[[random.Random, float], Drawing] = partial(
         draw_page_or_scribble, DeckTasks(DeckPool(pretraining_deck))
     )
     train_reading(
         model,
         processor.image_processor,
-        recipe.runs / "reading_pages",
+        recipe.runs / "read_pages",
         recipe.read_pages_seconds,
         draw=draw,
         batch_size=16,
-        muon_lr=5e-3,
-        adamw_lr=1.5e-3,
+        muon_lr=3e-3,
+        adamw_lr=1e-3,
         seed=recipe.seed + 1,
-        head_from=recipe.runs / "reading",
+        head_from=recipe.runs / "read",
     )
 
 
 def align(recipe: Recipe) -> None:
     model = fresh_model(recipe)
     processor = build_processor(tokenizer())
-    _load(model, recipe.runs / "spelling")
-    _load(model, recipe.runs / "reading_pages")
+    _load(model, recipe.runs / "spell")
     tasks = DeckTasks(DeckPool(pretraining_deck))
     streams = [
         Stream("read", reading_strip, 16),
@@ -160,7 +160,7 @@ def align(recipe: Recipe) -> None:
         Stream("deck", tasks.question_samples, 16),
         Stream("search", tasks.search_sample, 8),
     ]
-    train_streams(model, processor, streams, recipe.runs / "aligning", recipe.align_seconds, seed=recipe.seed)
+    train_streams(model, processor, streams, recipe.runs / "align", recipe.align_seconds, seed=recipe.seed)
     save_checkpoint(model, processor, recipe.models / "nano-base")
 
 
@@ -207,14 +207,13 @@ def retriever_material(recipe: Recipe, decks: int) -> tuple[list[Image.Image], l
 
 def retrieve(recipe: Recipe) -> None:
     backbone = fresh_model(recipe)
-    _load(backbone, recipe.runs / "spelling")
-    _load(backbone, recipe.runs / "reading_pages")
+    _load(backbone, recipe.runs / "spell")
     processor = build_retriever_processor(build_processor(tokenizer()))
     model = build_retriever(backbone, seed=recipe.seed)
     images, groups = retriever_material(recipe, recipe.retriever_decks)
     pages = see_pages(model, processor, images)
     train_retriever(
-        model, processor, pages, groups, recipe.runs / "retriever", recipe.retrieve_seconds, seed=recipe.seed
+        model, processor, pages, groups, recipe.runs / "retrieve", recipe.retrieve_seconds, seed=recipe.seed
     )
     save_checkpoint(model, processor, recipe.models / "nano-retriever")
 
@@ -228,7 +227,7 @@ def act(recipe: Recipe) -> None:
         model,
         processor,
         streams,
-        recipe.runs / "acting",
+        recipe.runs / "act",
         recipe.act_seconds,
         seed=recipe.seed,
         muon_lr=2e-3,
@@ -240,8 +239,8 @@ def act(recipe: Recipe) -> None:
 
 STAGES: dict[str, Callable[[Recipe], None]] = {
     "read": read,
-    "spell": spell,
     "read_pages": read_pages,
+    "spell": spell,
     "retrieve": retrieve,
     "align": align,
     "act": act,

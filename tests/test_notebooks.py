@@ -1,0 +1,135 @@
+"""Every notebook, executed through papermill on the run `nano-test`: three decks, three questions, a folder of its own.
+
+With the shipped models where they are; a checkout without them (the recipe has not run yet) takes models of random
+weights, which answer nothing and go through every cell.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+import yaml
+from rich.console import Console
+
+from vrag_nb.paths import REPOSITORY
+from vrag_nb.profiles import RUNS_FILE, load_profile
+from vrag_nb.runs import Step, execute_step, load_run, plan_run
+
+pytestmark = pytest.mark.notebook
+RUN = "nano-test"
+NAMES = list(load_run(RUN).notebooks)
+
+
+def random_retriever(vlm_folder: Path, folder: Path) -> Path:
+    """A nano retriever on the backbone of a checkpoint, untrained."""
+    from transformers import AutoModelForImageTextToText, AutoProcessor
+
+    from vrag_nb.nano.model import save_checkpoint
+    from vrag_nb.nano.retriever import build_retriever, build_retriever_processor
+
+    backbone = AutoModelForImageTextToText.from_pretrained(vlm_folder)
+    processor = AutoProcessor.from_pretrained(vlm_folder)
+    save_checkpoint(build_retriever(backbone, text_layers=2), build_retriever_processor(processor), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    """papermill_runs.yaml with the run's folders moved to a temporary place, and models that exist."""
+    here = tmp_path_factory.mktemp("notebooks")
+    content = yaml.safe_load((REPOSITORY / RUNS_FILE).read_text())
+    content["runs"][RUN]["results"] = str(here / "results")
+    profile = content["profiles"][load_run(RUN).profile]
+    profile["corpus"]["folder"] = str(here / "corpus")
+    if set(load_profile(RUN).checkpoint_folders) != {"retriever", "policy"}:
+        vlm = request.getfixturevalue("tiny_vlm_folder")
+        profile.setdefault("policy", {})["checkpoint"] = str(vlm)
+        profile.setdefault("retriever", {})["checkpoint"] = str(random_retriever(vlm, here / "retriever"))
+    path = here / "runs.yaml"
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+def steps(file: Path) -> list[Step]:
+    return plan_run(load_run(RUN, file), file)
+
+
+@pytest.fixture(params=NAMES)
+def executed(request: pytest.FixtureRequest, file: Path) -> tuple[str, nbformat.NotebookNode, Path]:
+    """A notebook, executed after those before it: (name, executed copy, results folder)."""
+    for step in steps(file):
+        if not step.fresh:
+            execute_step(step, Console())
+        if step.name == request.param:
+            return step.name, nbformat.read(step.executed, as_version=4), step.folder
+    raise AssertionError(request.param)
+
+
+def summary(notebook: nbformat.NotebookNode) -> dict:
+    """The JSON the last code cell printed."""
+    cell = [cell for cell in notebook.cells if cell.cell_type == "code"][-1]
+    printed = [output.text for output in cell.outputs if output.output_type == "stream" and output.name == "stdout"]
+    return json.loads("".join(printed).splitlines()[-1])
+
+
+def check_01_corpus_prep(said: dict, results: Path) -> None:
+    assert said["documents"] == 3
+    assert said["pages"] >= 15
+    assert said["skipped"] == 0
+    assert said["questions"]["test"] == 16
+
+
+def check_02_indexing(said: dict, results: Path) -> None:
+    assert said["dim"] == 128
+    assert said["pages"] >= 15
+    assert 0 <= said["recall@1"] <= said["recall@5"] <= 1
+
+
+def check_03_agent_rollout(said: dict, results: Path) -> None:
+    assert said["trajectories"] == 2
+    assert "error" not in said["status"]
+    assert (results / "rollout" / "trajectory.png").stat().st_size > 5000
+
+
+def check_07_evaluation(said: dict, results: Path) -> None:
+    metrics = json.loads((results / "metrics.json").read_text())
+    systems = load_profile(RUN).evaluation.systems
+    assert list(metrics["answers"]) == systems == list(said["accuracy"])
+    assert set(said["errors"].values()) == {0}
+    assert metrics["answers"]["agent"]["accuracy"]["n"] == said["questions"] == 3
+    assert {"seed", "commit", "versions", "hardware", "seconds"} <= metrics["run"].keys()
+    assert len(list((results / "figures").glob("*.png"))) >= 3
+
+
+def test_the_notebook_runs_and_says_what_it_should(executed: tuple[str, nbformat.NotebookNode, Path]) -> None:
+    name, notebook, results = executed
+    check = globals().get(f"check_{name}")
+    if check is not None:
+        check(summary(notebook), results)
+    assert (results / f"{name}.html").stat().st_size > 10_000
+    errors = [output for cell in notebook.cells for output in cell.get("outputs", []) if output.output_type == "error"]
+    assert not errors
+
+
+def test_every_notebook_is_in_the_run() -> None:
+    assert sorted(path.stem for path in (REPOSITORY / "notebooks").glob("[0-9]*.ipynb")) == sorted(NAMES)
+
+
+def test_a_second_run_finds_everything_done_and_loads_no_model(file: Path) -> None:
+    for step in steps(file):
+        if not step.fresh:
+            execute_step(step, Console())
+    code = f"import sys\nfrom vrag_nb.__main__ import main\nmain(['run', '{RUN}', '--file', {str(file)!r}])"
+    code += "\nprint('torch' in sys.modules)"
+    index = load_run(RUN, file).folder / "index.html"
+    subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # writes the index
+    assert index.is_file()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.count("up to date") == len(NAMES)
+    assert str(index) in done.stdout.replace("\n", "")
+    assert done.stdout.splitlines()[-1] == "False"

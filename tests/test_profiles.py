@@ -1,0 +1,148 @@
+"""Profiles: what ships loads, what does not fit is named, and nothing depends on a profile's name."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import make_question
+
+from vrag_nb.paths import REPOSITORY, project_path, shown_path
+from vrag_nb.profiles import POLICIES, ProfileError, load_profile, profile_names, sample
+from vrag_nb.records import write_questions
+
+BASE = """
+profiles:
+  base:
+    corpus: {folder: CORPUS, kind: documents, documents: docs}
+    retriever: {kind: bm25}
+    policy: {kind: transformers, checkpoint: data/models/none, options: {batch_size: 2, dtype: float32}}
+    agent: {max_turns: 3, padding: 4}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "runs.yaml"
+    path.write_text(BASE.replace("CORPUS", str(tmp_path / "corpus")))
+    return path
+
+
+def add(file: Path, text: str) -> Path:
+    file.write_text(file.read_text() + text)
+    return file
+
+
+@pytest.mark.parametrize("name", profile_names())
+def test_every_shipped_profile_loads_and_its_settings_are_possible(name: str) -> None:
+    profile = load_profile(name)
+    assert profile.name == name
+    assert profile.settings().budget.most_tokens > 0
+    assert profile.policy.kind in POLICIES
+
+
+def test_the_issues_profiles_are_there() -> None:
+    assert {"nano", "3b-1gpu", "7b", "api"} <= set(profile_names())
+
+
+def test_a_profile_that_extends_another_changes_fields_and_replaces_options(file: Path) -> None:
+    add(file, "  more:\n    extends: base\n    policy: {options: {max_new_tokens: 5}}\n    agent: {padding: 9}\n")
+    profile = load_profile("more", file)
+    assert profile.policy.options == {"max_new_tokens": 5}
+    assert profile.policy.checkpoint == "data/models/none"
+    assert (profile.agent.max_turns, profile.agent.padding) == (3, 9)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("  x:\n    extends: base\n    agent: {paddin: 9}\n", "runs.yaml: profile x, field agent.paddin: Extra inputs"),
+        ("  x:\n    extends: base\n    agent: {max_turns: many}\n", "field agent.max_turns"),
+        ("  x:\n    extends: base\n    policy: {kind: magic}\n", "field policy.kind"),
+        ("  x:\n    extends: nobody\n", "field extends: there is no profile 'nobody'; known: base, x"),
+        ("  x: {extends: y}\n  y: {extends: x}\n", "in a circle"),
+        ("  x: 3\n", "profile x: expected a mapping"),
+        ("  x:\n    corpus: {folder: a}\n", "profile x, field retriever: Field required"),
+        ("  x: [1\n", "runs.yaml cannot be read as YAML"),
+    ],
+)
+def test_what_does_not_fit_is_named(file: Path, text: str, words: str) -> None:
+    add(file, text)
+    with pytest.raises(ProfileError, match=re.escape(words)):
+        load_profile("x", file)
+
+
+def test_an_unknown_profile_and_a_missing_file_are_named(file: Path, tmp_path: Path) -> None:
+    with pytest.raises(ProfileError, match="no profile 'nope'; known: base"):
+        load_profile("nope", file)
+    with pytest.raises(ProfileError, match=r"there is no file .*none\.yaml"):
+        load_profile("nano", tmp_path / "none.yaml")
+
+
+def test_a_checkpoint_that_is_not_there_is_named_before_anything_is_loaded(file: Path) -> None:
+    with pytest.raises(ProfileError, match=r"field policy\.checkpoint: there is no folder data/models/none"):
+        load_profile("base", file).load_policy()
+
+
+def test_policies_and_options_come_from_the_profile(file: Path, tiny_vlm_folder: Path) -> None:
+    options = "{max_new_tokens: 7, dtype: float32}"
+    policy = f"{{kind: transformers, checkpoint: {tiny_vlm_folder}, options: {options}}}"
+    add(
+        file,
+        f"  tiny:\n    extends: base\n    policy: {policy}\n  odd:\n    extends: tiny\n    policy: {{options: {{a: 1}}}}\n",
+    )
+    assert load_profile("tiny", file).load_policy().max_new_tokens == 7
+    with pytest.raises(ProfileError, match=r"profile odd, field policy\.options: .*'a'"):
+        load_profile("odd", file).load_policy()
+
+
+def test_an_endpoint_needs_its_key(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_SUCH_KEY", raising=False)
+    policy = "{kind: openai, checkpoint: m, options: {api_key_env: NO_SUCH_KEY}}"
+    add(file, f"  remote:\n    extends: base\n    policy: {policy}\n")
+    with pytest.raises(ProfileError, match=r"profile remote, field policy: .*NO_SUCH_KEY"):
+        load_profile("remote", file).load_policy()
+
+
+def test_documents_become_an_engine_and_an_agent(file: Path, tmp_path: Path, tiny_corpus: Path) -> None:
+    file.write_text(file.read_text().replace("documents: docs", f"documents: {tiny_corpus / 'pages'}"))
+    profile = load_profile("base", file)
+    assert profile.prepare_corpus(progress=False).pages == 5
+    report = profile.build_index(progress=False)
+    assert (report.pages, profile.index_folder.name) == (5, "bm25")
+    assert len(profile.open_engine().pages) == 5
+
+
+def test_questions_are_found_beside_the_corpus_and_a_sample_is_always_the_same(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "corpus").mkdir()
+    questions = [make_question(f"q{number}") for number in range(20)]
+    write_questions(tmp_path / "corpus" / "questions.test.parquet", questions)
+    profile = load_profile("base", file)
+    assert len(profile.questions()) == 20
+    assert profile.questions(5) == sample(questions, 5, 0) != questions[:5]
+    uids = [int(question.uid[1:]) for question in profile.questions(5)]
+    assert uids == sorted(uids)
+
+
+def test_paths_mean_the_same_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert project_path("data/x") == REPOSITORY / "data" / "x"
+    assert project_path(tmp_path) == tmp_path
+    assert shown_path(REPOSITORY / "data" / "x") == "data/x"
+    assert shown_path(tmp_path) == str(tmp_path)
+
+
+def test_reading_a_profile_imports_no_model_library() -> None:
+    code = "import sys; from vrag_nb.profiles import load_profile; load_profile('nano').settings(); print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_no_code_asks_for_a_profiles_name() -> None:
+    names = "|".join(map(re.escape, profile_names()))
+    branch = re.compile(rf"""(?:==|!=|\bin)\s*[\[(]?["'](?:{names})["']""")
+    found = [path for path in (REPOSITORY / "vrag_nb").rglob("*.py") if branch.search(path.read_text())]
+    assert not found

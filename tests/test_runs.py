@@ -1,0 +1,176 @@
+"""Runs: order, freshness, failures and what they leave, on notebooks of two lines."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+from rich.console import Console
+
+from vrag_nb import runs
+from vrag_nb.profiles import ProfileError
+from vrag_nb.runs import RunError, declared_parameters, execute_run, load_run, plan_run
+
+YAML = """
+profiles:
+  p:
+    corpus: {{folder: {here}/corpus}}
+    retriever: {{kind: bm25}}
+    policy: {{kind: transformers, checkpoint: {here}/agent}}
+notebooks:
+  01_first: {{inputs: ["{here}/input"], outputs: ["{{results}}/first.txt"]}}
+  02_second: {{needs: [01_first]}}
+runs:
+  r:
+    profile: p
+    results: {here}/results
+    notebooks: {{01_first: {{word: hello}}, 02_second: {{}}}}
+"""
+WRITES = """from pathlib import Path
+Path(results_folder).mkdir(exist_ok=True, parents=True)
+Path(results_folder, "first.txt").write_text(word)
+print(word)"""
+PARAMETERS = 'results_folder: str = "."  # where to\nword: str = "x"  # what'
+
+
+def write_notebook(folder: Path, name: str, *cells: str, parameters: str = PARAMETERS) -> None:
+    first = nbformat.v4.new_code_cell(parameters, metadata={"tags": ["parameters"]})
+    rest = [nbformat.v4.new_code_cell(cell) for cell in cells]
+    title = nbformat.v4.new_markdown_cell(f"# The {name}")
+    notebook = nbformat.v4.new_notebook(cells=[title, first, *rest])
+    notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    folder.mkdir(exist_ok=True)
+    nbformat.write(notebook, folder / f"{name}.ipynb")
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A runs file with two notebooks, the second needing the first."""
+    monkeypatch.setattr(runs, "NOTEBOOKS", tmp_path / "notebooks")
+    write_notebook(tmp_path / "notebooks", "01_first", WRITES)
+    write_notebook(tmp_path / "notebooks", "02_second", "print('second')")
+    (tmp_path / "input").write_text("1")
+    (tmp_path / "runs.yaml").write_text(YAML.format(here=tmp_path))
+    return tmp_path
+
+
+def run(world: Path, **options: bool) -> str:
+    said = io.StringIO()
+    execute_run("r", world / "runs.yaml", console=Console(file=said, width=200), **options)
+    return said.getvalue()
+
+
+def stale(world: Path) -> list[str]:
+    steps = plan_run(load_run("r", world / "runs.yaml"), world / "runs.yaml")
+    return [step.name for step in steps if not step.fresh]
+
+
+def test_a_run_leaves_copies_pages_index_and_provenance_and_is_then_up_to_date(world: Path) -> None:
+    said = run(world)
+    results = world / "results"
+    assert re.search(r"\[1/2\] 01_first: done in \d+ s", said)
+    assert (results / "first.txt").read_text() == "hello"
+    assert "hello" in (results / "01_first.html").read_text()
+    assert 'href="02_second.html"' in (results / "index.html").read_text()
+    assert "The 01_first" in (results / "index.html").read_text()
+    about = json.loads((results / "provenance.json").read_text())
+    assert about["notebooks"]["01_first"]["parameters"]["word"] == "hello"
+    assert {"commit", "versions", "hardware"} <= about.keys()
+    assert (results / ".state" / ".gitignore").read_text() == "*\n"
+    assert str(runs.REPOSITORY) not in (results / "01_first.ipynb").read_text()
+    assert run(world).count("up to date") == 2
+
+
+def test_what_changed_and_what_needs_it_is_stale(world: Path) -> None:
+    run(world)
+    assert stale(world) == []
+    (world / "input").write_text("2")
+    assert stale(world) == ["01_first", "02_second"]
+    (world / "input").write_text("1")
+    assert stale(world) == []
+    (world / "results" / "first.txt").unlink()
+    assert stale(world) == ["01_first"]
+    write_notebook(world / "notebooks", "02_second", "print('changed')")
+    assert stale(world) == ["01_first", "02_second"]
+    file = world / "runs.yaml"
+    file.write_text(file.read_text().replace("word: hello", "word: hi"))
+    assert stale(world) == ["01_first", "02_second"]
+
+
+def test_a_failure_says_cell_and_error_and_leaves_its_copy(world: Path) -> None:
+    write_notebook(world / "notebooks", "02_second", "value = 1", "raise ValueError('the sea is dry')")
+    with pytest.raises(RunError, match=r"02_second: cell \d+: ValueError: the sea is dry; .*02_second\.failed\.ipynb"):
+        run(world)
+    failed = nbformat.read(world / "results" / "02_second.failed.ipynb", as_version=4)
+    assert any(output.output_type == "error" for cell in failed.cells for output in cell.get("outputs", []))
+    assert stale(world) == ["02_second"]
+    write_notebook(world / "notebooks", "02_second", "value = 1")
+    said = run(world)
+    assert "01_first: up to date" in said
+    assert not (world / "results" / "02_second.failed.ipynb").exists()
+
+
+def test_an_output_that_was_declared_must_be_there(world: Path) -> None:
+    write_notebook(world / "notebooks", "01_first", "pass")
+    with pytest.raises(RunError, match=r"without writing .*first\.txt"):
+        run(world)
+
+
+def test_executed_copies_keep_no_widget_and_no_path(world: Path) -> None:
+    bar = "from tqdm.auto import tqdm\nfor _ in tqdm(range(3)):\n    pass"
+    write_notebook(
+        world / "notebooks",
+        "02_second",
+        bar,
+        "import ipywidgets\nipywidgets.IntSlider()",
+        "import vrag_nb",
+        "vrag_nb.__file__",
+    )
+    run(world)
+    text = (world / "results" / "02_second.ipynb").read_text()
+    assert "widget-view" not in text
+    assert "0%|" not in text
+    assert "An interactive widget" in text
+    assert "'vrag_nb/__init__.py'" in text
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (
+            "word: hello",
+            "wort: hello",
+            "run r, notebook 01_first: it has no parameter 'wort'; known: results_folder, word",
+        ),
+        ("02_second: {}}", "09_none: {}}", r"run r: there is no notebook .*09_none"),
+        ("profile: p\n", "profile: q\n", "there is no profile 'q'"),
+        ("    results: ", "    result: ", "run r, field results: Field required"),
+        ("needs: [01_first]", "need: [01_first]", r"notebook 02_second, field need: Extra"),
+        ("{results}/first", "{resluts}/first", "names 'resluts'"),
+    ],
+)
+def test_what_does_not_fit_is_named(world: Path, old: str, new: str, words: str) -> None:
+    file = world / "runs.yaml"
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new))
+    with pytest.raises(ProfileError, match=words):
+        plan_run(load_run("r", file), file)
+
+
+def test_unknown_runs_and_notebooks_without_parameters_are_named(world: Path) -> None:
+    with pytest.raises(ProfileError, match="there is no run 'nope'; known: r"):
+        load_run("nope", world / "runs.yaml")
+    path = world / "notebooks" / "bare.ipynb"
+    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("1")]), path)
+    with pytest.raises(ProfileError, match="no cell tagged"):
+        declared_parameters(path)
+
+
+@pytest.mark.parametrize("name", ["nano", "nano-eval", "nano-test"])
+def test_shipped_runs_fit_their_notebooks(name: str) -> None:
+    run = load_run(name)
+    assert [step.name for step in plan_run(run)] == list(run.notebooks)
