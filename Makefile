@@ -27,7 +27,7 @@ env: $(READY)
 
 # A candidate must run: a version manager's shim answers to the name and fails.
 $(READY): requirements.lock pyproject.toml
-	@for candidate in python3.11 python3.12 python3 python /usr/bin/python3.11 /usr/bin/python3.12; do \
+	@found=; for candidate in python3.11 python3.12 python3 python /usr/bin/python3.11 /usr/bin/python3.12; do \
 	  if $$candidate -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' 2>/dev/null; \
 	  then found=$$candidate; break; fi; \
 	done; \

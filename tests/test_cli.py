@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from conftest import make_question
+from test_profiles import write_pdfs
 
 from vrag_nb import __main__ as cli
 from vrag_nb.records import write_questions
@@ -17,13 +18,14 @@ COMMANDS = ("ask", "prep", "index", "serve", "run", "evaluate", "realdocs")
 
 
 @pytest.fixture
-def file(tmp_path: Path, tiny_vlm_folder: Path, tiny_corpus: Path) -> Path:
-    """A profile `tiny`: five pictures, BM25, a model of random weights."""
+def file(tmp_path: Path, tiny_vlm_folder: Path) -> Path:
+    """A profile `tiny`: five pages in two PDFs, BM25, a model of random weights."""
+    write_pdfs(tmp_path / "docs")
     path = tmp_path / "runs.yaml"
     options = "{max_new_tokens: 6, dtype: float32}"
     path.write_text(
         "profiles:\n  tiny:\n"
-        f"    corpus: {{folder: {tmp_path / 'corpus'}, kind: documents, documents: {tiny_corpus / 'pages'}}}\n"
+        f"    corpus: {{folder: {tmp_path / 'corpus'}, kind: documents, documents: {tmp_path / 'docs'}}}\n"
         "    retriever: {kind: bm25}\n"
         f"    policy: {{kind: transformers, checkpoint: {tiny_vlm_folder}, options: {options}}}\n"
         "    agent: {prompt: nano, max_turns: 1, min_pixels: 3136, max_pixels: 31360}\n"
@@ -86,14 +88,10 @@ def test_prep_index_ask(file: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "no answer" in said or "answer" in said
 
 
-def test_evaluate_any_documents(
-    file: Path, tmp_path: Path, tiny_corpus: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_evaluate_any_documents(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     questions = [make_question("a"), make_question("b", "Which page is it?")]
-    for question in questions:
-        question.meta_info.file_name, question.meta_info.reference_page = "alpha_2.pdf", [1]
     write_questions(tmp_path / "questions.json", questions)
-    documents = ["--documents", tiny_corpus / "pages", "--questions", tmp_path / "questions.json"]
+    documents = ["--documents", tmp_path / "docs", "--questions", tmp_path / "questions.json"]
     out = ["--out", tmp_path / "out", "--systems", "no_retrieval", "agent"]
     assert call("evaluate", *documents, *out, file=file) == 0
     metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())

@@ -1,4 +1,4 @@
-"""The house: dependencies in step, locks without addresses, notebooks by the conventions, a Makefile with its targets."""
+"""The house: dependencies in step, a lock without addresses, notebooks by the conventions, the Makefile's targets."""
 
 from __future__ import annotations
 

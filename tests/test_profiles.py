@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pymupdf
 import pytest
 from conftest import make_question
 
@@ -22,6 +23,17 @@ profiles:
     policy: {kind: transformers, checkpoint: data/models/none, options: {batch_size: 2, dtype: float32}}
     agent: {max_turns: 3, padding: 4}
 """
+
+
+def write_pdfs(folder: Path) -> Path:
+    """Two PDFs with a line of text a page: alpha.pdf (3 pages) and beta.pdf (2)."""
+    folder.mkdir()
+    for name, pages in (("alpha", 3), ("beta", 2)):
+        with pymupdf.open() as document:
+            for word in ("one", "two", "three")[:pages]:
+                document.new_page(width=300, height=170).insert_text((20, 40), f"Page {word} of {name}")
+            document.save(folder / f"{name}.pdf")
+    return folder
 
 
 @pytest.fixture
@@ -92,7 +104,8 @@ def test_policies_and_options_come_from_the_profile(file: Path, tiny_vlm_folder:
     policy = f"{{kind: transformers, checkpoint: {tiny_vlm_folder}, options: {options}}}"
     add(
         file,
-        f"  tiny:\n    extends: base\n    policy: {policy}\n  odd:\n    extends: tiny\n    policy: {{options: {{a: 1}}}}\n",
+        f"  tiny:\n    extends: base\n    policy: {policy}\n"
+        "  odd:\n    extends: tiny\n    policy: {options: {a: 1}}\n",
     )
     assert load_profile("tiny", file).load_policy().max_new_tokens == 7
     with pytest.raises(ProfileError, match=r"profile odd, field policy\.options: .*'a'"):
@@ -107,13 +120,14 @@ def test_an_endpoint_needs_its_key(file: Path, monkeypatch: pytest.MonkeyPatch) 
         load_profile("remote", file).load_policy()
 
 
-def test_documents_become_an_engine_and_an_agent(file: Path, tmp_path: Path, tiny_corpus: Path) -> None:
-    file.write_text(file.read_text().replace("documents: docs", f"documents: {tiny_corpus / 'pages'}"))
+def test_documents_become_an_engine(file: Path, tmp_path: Path) -> None:
+    file.write_text(file.read_text().replace("documents: docs", f"documents: {write_pdfs(tmp_path / 'docs')}"))
     profile = load_profile("base", file)
     assert profile.prepare_corpus(progress=False).pages == 5
     report = profile.build_index(progress=False)
     assert (report.pages, profile.index_folder.name) == (5, "bm25")
-    assert len(profile.open_engine().pages) == 5
+    [[hit]] = profile.open_engine().search(["page two of alpha"], top_k=1)
+    assert hit.page_id == "alpha_2"
 
 
 def test_questions_are_found_beside_the_corpus_and_a_sample_is_always_the_same(file: Path, tmp_path: Path) -> None:
@@ -136,7 +150,8 @@ def test_paths_mean_the_same_everywhere(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_reading_a_profile_imports_no_model_library() -> None:
-    code = "import sys; from vrag_nb.profiles import load_profile; load_profile('nano').settings(); print('torch' in sys.modules)"
+    code = "import sys\nfrom vrag_nb.profiles import load_profile\nload_profile('nano').settings()"
+    code += "\nprint('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 

@@ -156,6 +156,8 @@ def realdocs(options: argparse.Namespace) -> None:
     from vrag_nb.evaluation.realdocs import evaluate_realdocs
 
     profile = _profile(options)
+    if not (Path(options.folder) / "samples.json").is_file():
+        raise FileNotFoundError(f"{options.folder} holds no samples.json: name a folder of MMLongBench-Doc")
     profile.load_embedder()  # a missing checkpoint is said before an hour of rendering
     part = profile.retriever
     known = {**part.options, **({"checkpoint": part.checkpoint} if part.checkpoint else {})}

@@ -168,11 +168,11 @@ class Profile(Part):
 
     def load_policy(self) -> Policy:
         """The model that acts. Raises ProfileError when its checkpoint or key is not there or an option is unknown."""
-        module, _, name = POLICIES[self.policy.kind].partition(":")
-        cls = getattr(importlib.import_module(module), name)
         checkpoint = self.policy.checkpoint
         if self.policy.kind != "openai":  # an endpoint's model is a name, never a folder
             checkpoint = self._checkpoint("policy", checkpoint)
+        module, _, name = POLICIES[self.policy.kind].partition(":")
+        cls = getattr(importlib.import_module(module), name)
         try:
             return cls(checkpoint, **self.policy.options)
         except TypeError as error:

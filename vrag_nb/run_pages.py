@@ -233,7 +233,10 @@ def _clean(executed: Path) -> None:
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs = [_without_widget(output) for output in cell.outputs if not _is_bar(output)]
-    text = nbformat.writes(notebook).replace(f"{REPOSITORY}/", "").replace(str(Path.home()), "~")
+    text = nbformat.writes(notebook).replace(f"{REPOSITORY}/", "")
+    home = str(Path.home())
+    if home != "/":  # the home of some containers, and part of every path and fraction
+        text = text.replace(f"{home}/", "~/")
     _replace(executed, text)
 
 
