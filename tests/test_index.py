@@ -331,8 +331,8 @@ def test_colqwen_returns_real_tokens_whatever_the_batch(tiny):
     for query, vectors in zip(queries, embedder.embed_queries(queries), strict=True):
         np.testing.assert_allclose(vectors, embedder.embed_queries([query])[0], atol=1e-5)
     similarity = embedder.similarity_map("short", images[0])
-    assert similarity.scores.shape == (len(similarity.tokens), 9, 17), "a wide page has a wide grid"
-    assert embedder.similarity_map("short", noise(422, 750)).scores.shape[1:] == (17, 9)
+    assert similarity.scores.shape == (len(similarity.tokens), 11, 19), "a wide page has a wide grid"
+    assert embedder.similarity_map("short", noise(422, 750)).scores.shape[1:] == (19, 11)
     assert abs(similarity.scores).max() <= 1.0001
 
     small = load_embedder("nano-colqwen2_5", tiny, max_visual_tokens=50, device="cpu")

@@ -85,7 +85,7 @@ def test_exact_match_needs_every_token():
 
 def test_optimisers_write_masters_back_and_resume():
     layer = torch.nn.Linear(4, 4).bfloat16()
-    optimisers = Optimisers([("layers.weight", layer.weight), ("bias", layer.bias)])
+    optimisers = Optimisers([("layers.weight", layer.weight), ("bias", layer.bias)], muon_lr=0.1, adamw_lr=0.1)
     before = layer.weight.detach().clone()
     layer(torch.ones(1, 4).bfloat16()).sum().backward()
     optimisers.step(0.5)

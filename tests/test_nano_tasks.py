@@ -12,18 +12,23 @@ from vrag_nb.agent.encoding import ChatEncoder
 from vrag_nb.documents.decks.generate import pretraining_deck
 from vrag_nb.nano.deck_tasks import BUDGET, DeckPool, DeckTasks, jitter
 from vrag_nb.nano.expert import EXPERT_SETTINGS, ExpertSamples, play, session_sample
+from vrag_nb.nano.looking import UNCOUNTED, covered_squares
+from vrag_nb.nano.lookups import drawn_table
 from vrag_nb.nano.model import NanoSize, build_nano_vlm, build_processor, save_checkpoint
 from vrag_nb.nano.recipe import tokenizer as make_tokenizer
 from vrag_nb.nano.retriever import (
     QueryGroup,
+    SeenPage,
     build_retriever,
     build_retriever_processor,
     draw_batch,
     embed_query_texts,
     embed_seen_pages,
+    query_words,
     see_pages,
+    word_loss,
 )
-from vrag_nb.nano.samples import IGNORE, encode
+from vrag_nb.nano.samples import IGNORE, collate, encode, marked_squares
 from vrag_nb.retrieval.embedders import load_embedder
 
 TINY = NanoSize(text_width=64, text_layers=2, text_heads=2, vision_width=48, vision_layers=2, vision_heads=2)
@@ -94,7 +99,7 @@ def test_training_and_acting_use_the_same_token_ids(pool, processor):
     for sample_number in range(8):
         pages, questions = pool.pick(rng)
         session = play(questions[sample_number], pages, rng)
-        ids, labels = encode(session_sample(session), processor.tokenizer)
+        ids, labels = encode(session_sample(session, pages), processor.tokenizer)
         encoded = encoder.encode(session.conversation, reply=False)
         assert ids == encoded.input_ids
         assert [label != IGNORE for label in labels] == encoded.model_mask
@@ -114,6 +119,41 @@ def test_batches_hold_distinct_pages():
     assert len(queries) == len(set(pages)) == 12
 
 
+def test_a_query_word_is_pulled_to_the_squares_that_hold_it(processor):
+    """Two pages of three squares; 'profit' stands in the second square of each, the query belongs to page 0."""
+    retriever_processor = build_retriever_processor(processor)
+    grid, tokens = torch.tensor([1, 2, 6]), torch.zeros(3, 4)
+    pages = [SeenPage(tokens, grid, [("profit", [1]), ("sales", [2])]), SeenPage(tokens, grid, [("profit", [1])])]
+    [words] = query_words(retriever_processor, ['What was "profit" and rent?'])
+    assert [word for _, word in words] == ["what", "was", "profit", "and", "rent"]
+    ids = retriever_processor.process_queries(texts=['What was "profit" and rent?'])["input_ids"][0]
+    for place, word in words:
+        assert word.endswith(retriever_processor.tokenizer.decode(ids[place]).strip().lower())
+    asked = torch.nn.functional.one_hot(torch.zeros(1, 40, dtype=torch.long), 8).float()
+    found = torch.nn.functional.one_hot(torch.full((2, 5), 3), 8).float()
+    found[:, 2] = asked[0, 0]  # a head of one token, three squares, a tail of one: position 2 is the second square
+    loss, right = word_loss(asked, found, [words], pages, tail=1)
+    assert right == 1
+    assert loss < 1e-6
+    assert word_loss(asked, found.roll(1, 1), [words], pages, tail=1)[0] > 1
+    assert word_loss(asked, found, [[(0, "absent")]], pages, tail=1)[0] == 0
+
+
+def test_marks_lie_on_the_squares_of_answer_and_question_words(pool, processor):
+    assert covered_squares([(30, 2, 54, 20), (50, 30, 60, 50)], columns=3, rows=2).tolist() == [0, 1, 0, 0, 1, 1]
+    sample = drawn_table(random.Random(2), 0.5)
+    batch = collate([sample], processor)
+    answers, cues = marked_squares([sample], batch["mm_token_type_ids"] == 1)
+    counted = batch["mm_token_type_ids"] == 1
+    assert (answers[~counted] == UNCOUNTED).all()
+    assert answers[counted].sum() > 0
+    assert cues[counted].sum() > 0
+    for _ in range(20):
+        for one in DeckTasks(pool).question_samples(random.Random(4), 1.0):
+            for image, marks in zip(one.images, one.marks, strict=True):
+                assert all(x1 > 0 and x0 < image.width for x0, _, x1, _ in marks.answer)
+
+
 def test_the_saved_retriever_embeds_as_the_trained_one(pool, processor, tmp_path):
     backbone = build_nano_vlm(processor.tokenizer, TINY)
     model = build_retriever(backbone, text_layers=2).eval()
@@ -121,7 +161,7 @@ def test_the_saved_retriever_embeds_as_the_trained_one(pool, processor, tmp_path
     pages, _ = pool.pick(random.Random(0))
     image = pages[1].image
     with torch.inference_mode():
-        seen = see_pages(model, retriever_processor, [image])
+        seen = see_pages(model, retriever_processor, [pages[1]])
         page = embed_seen_pages(model, retriever_processor, seen)[0].numpy()
         query = embed_query_texts(model, retriever_processor, ["net profit"])[0].numpy()
     save_checkpoint(model, retriever_processor, tmp_path, torch.float32)

@@ -1,8 +1,9 @@
 """Pretraining stage 2: the language model learns to use what the vision tower sees - read, look up, point, search.
 
 The vision blocks stay as stage 1 left them (only the merger goes on learning), which makes a step about twice as
-cheap. Every task is a stream of samples with its own difficulty, raised when its measured exact match allows; a step
-sums the gradients of one batch of each stream.
+cheap. Besides the loss on the answer's tokens, two heads are told where to look (`looking`). Every task is a stream
+of samples with its own difficulty, raised when its measured exact match allows; a step sums the gradients of one
+batch of each stream.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 from transformers import Qwen2_5_VLForConditionalGeneration, Qwen2_5_VLProcessor
 
+from vrag_nb.nano.looking import Looking
 from vrag_nb.nano.optimisation import Optimisers, RunLog, load_state, save_state, to_bfloat16
 from vrag_nb.nano.reading import Level, linear_patch_embedding
-from vrag_nb.nano.samples import Sample, collate, exact_match
+from vrag_nb.nano.samples import Sample, collate, exact_match, marked_squares
 
 
 @dataclass(frozen=True)
@@ -37,14 +39,14 @@ class Stream:
 
 
 class StreamBatches(IterableDataset):
-    """Yields (stream name, sample kinds, batch) in rotation over the streams."""
+    """Yields (stream name, sample kinds, batch, marked squares) in rotation over the streams."""
 
     def __init__(
         self, streams: list[Stream], processor: Qwen2_5_VLProcessor, difficulties: Mapping[str, Level], seed: int
     ) -> None:
         self.streams, self.processor, self.difficulties, self.seed = streams, processor, difficulties, seed
 
-    def __iter__(self) -> Iterator[tuple[str, list[str], dict[str, torch.Tensor]]]:
+    def __iter__(self) -> Iterator[tuple[str, list[str], dict[str, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]]:
         torch.set_num_threads(1)
         worker = torch.utils.data.get_worker_info()
         rng = random.Random(f"{self.seed}/{worker.id if worker else 0}")
@@ -56,7 +58,9 @@ class StreamBatches(IterableDataset):
                     drawn = stream.draw(rng, self.difficulties[stream.name].value)
                     pool.extend(drawn if isinstance(drawn, list) else [drawn])
                 samples, waiting[stream.name] = pool[: stream.batch_size], pool[stream.batch_size :]
-                yield stream.name, [sample.kind for sample in samples], collate(samples, self.processor)
+                batch = collate(samples, self.processor)
+                squares = marked_squares(samples, batch["mm_token_type_ids"] == 1)
+                yield stream.name, [sample.kind for sample in samples], batch, squares
 
 
 class RunningMatch:
@@ -99,13 +103,18 @@ def train_streams(
     linear_patch_embedding(model)
     to_bfloat16(model)
     freeze_vision_blocks(model, frozen_vision)
+    looking = Looking(model)
+    to_bfloat16(looking)
     if compile_text and shutil.which("g++"):
-        model.model.language_model.compile(dynamic=True)
-    optimisers = Optimisers(model.named_parameters(), muon_lr, adamw_lr, decay=decay)
+        for layer in model.model.language_model.layers:
+            layer.compile(dynamic=True)
+    named = [*model.named_parameters(), *looking.named_parameters()]
+    optimisers = Optimisers(named, muon_lr, adamw_lr, decay=decay)
     difficulties = {stream.name: Value(c_double, 0.0) for stream in streams}
-    step, spent, running = 0, 0.0, RunningMatch()
+    step, spent, running, found = 0, 0.0, RunningMatch(), RunningMatch()
     if state := load_state(folder / "state.pt"):
         model.load_state_dict(state["model"])
+        looking.load_state_dict(state["looking"])
         optimisers.load_state_dict(state["optimisers"])
         step, spent, running = state["step"], state["spent"], RunningMatch(state["running"])
         for name, level in state["difficulties"].items():
@@ -120,13 +129,15 @@ def train_streams(
         losses = {}
         for _ in streams:
             before = time.perf_counter()
-            name, kinds, batch = next(loader)
+            name, kinds, batch, squares = next(loader)
             waited += time.perf_counter() - before
-            output = model(**batch)
-            (output.loss / len(streams)).backward()
+            output = model(**batch, use_cache=False)
+            look_loss, on_answer = looking.loss(*squares)
+            ((output.loss + look_loss) / len(streams)).backward()
             losses[name] = output.loss.item()
             matches = exact_match(output.logits.detach(), batch["labels"])
             running.update(kinds, matches)
+            found.update(kinds, on_answer)
             _promote(by_name[name], difficulties[name], running, kinds)
         optimisers.step(spent / seconds)
         step, spent = step + 1, time.perf_counter() - started
@@ -137,6 +148,7 @@ def train_streams(
                 waiting=waited / max(spent, 1e-9),
                 **{f"loss/{k}": v for k, v in losses.items()},
                 **{f"match/{k}": v for k, v in sorted(running.means.items())},
+                **{f"found/{k}": v for k, v in sorted(found.means.items()) if v},
                 **{f"difficulty/{k}": v.value for k, v in difficulties.items()},
             )
         if step % 100 == 0 or spent >= seconds:
@@ -144,6 +156,7 @@ def train_streams(
                 folder / "state.pt",
                 {
                     "model": model.state_dict(),
+                    "looking": looking.state_dict(),
                     "optimisers": optimisers.state_dict(),
                     "step": step,
                     "spent": spent,

@@ -14,7 +14,8 @@ them one by one, and draws samples from them:
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pymupdf
@@ -22,21 +23,42 @@ from PIL import Image
 
 from vrag_nb.agent.geometry import Box, Budget, render
 from vrag_nb.nano.glyphs import Glyph
+from vrag_nb.nano.looking import Marks
 from vrag_nb.nano.model import MAX_PIXELS, MIN_PIXELS
 from vrag_nb.nano.samples import Sample, ask
 from vrag_nb.records import Question
 
 DPI = 150
 BUDGET = Budget(MIN_PIXELS, MAX_PIXELS)
+COMMON_WORDS = frozenset(
+    (
+        "the",
+        "and",
+        "what",
+        "which",
+        "how",
+        "much",
+        "many",
+        "was",
+        "were",
+        "for",
+        "from",
+        "with",
+        "deck",
+        "page",
+        "slide",
+    )
+)
 MakeDeck = Callable[[int], tuple[bytes, list[Question]]]
 
 
 @dataclass
 class DrawnPage:
-    """A page image at DPI and its characters (centres in page pixels)."""
+    """A page image at DPI, its characters (centres in page pixels) and its words (boxes in page pixels)."""
 
     image: Image.Image
     glyphs: list[Glyph]
+    words: list[tuple[str, Box]]
 
     @classmethod
     def render(cls, page: pymupdf.Page) -> DrawnPage:
@@ -51,7 +73,8 @@ class DrawnPage:
                     for char in span["chars"]:
                         x0, y0, x1, y1 = (value * scale for value in char["bbox"])
                         glyphs.append(Glyph(char["c"], (x0 + x1) / 2, (y0 + y1) / 2, line_number))
-        return cls(image, glyphs)
+        words = [(word[4], tuple(value * scale for value in word[:4])) for word in page.get_text("words")]
+        return cls(image, glyphs, words)
 
     def box(self, fractions: Box) -> Box:
         """Page fractions to page pixels."""
@@ -70,6 +93,40 @@ class DrawnPage:
             if x0 <= g.x < x1 and y0 <= g.y < y1
         ]
         return render(self.image, (x0, y0, x1, y1), (width, height)), glyphs
+
+    def as_shown(self) -> DrawnPage:
+        """The page at the size the agent is shown; an eighth of the memory."""
+        image, glyphs = self.window()
+        across, down = image.width / self.image.width, image.height / self.image.height
+        words = [(word, (x0 * across, y0 * down, x1 * across, y1 * down)) for word, (x0, y0, x1, y1) in self.words]
+        return DrawnPage(image, glyphs, words)
+
+    def marks(self, question: str, answers: Sequence[Box], box: Box | None = None) -> Marks:
+        """What `looking` should find in the window on `box`: boxes of answers (page pixels), words of the question."""
+        x0, y0, x1, y1 = (round(v) for v in (box or (0, 0, *self.image.size)))
+        width, height = BUDGET.size(x1 - x0, y1 - y0)
+        across, down = width / (x1 - x0), height / (y1 - y0)
+
+        def shown(boxes: Sequence[Box]) -> list[Box]:
+            return [((a - x0) * across, (b - y0) * down, (c - x0) * across, (d - y0) * down) for a, b, c, d in boxes]
+
+        asked = telling_words(question)
+        return Marks(shown(answers), shown([place for word, place in self.words if telling_words(word) & asked]))
+
+
+def telling_words(text: str) -> set[str]:
+    """The words of a text that could be looked for on a page: lower case, numbers and words of three letters on."""
+    words = re.findall(r"[^\W_]+", text.lower())
+    return {word for word in words if len(word) > (1 if word.isdigit() else 2) and word not in COMMON_WORDS}
+
+
+def look_for(question: Question, page: DrawnPage, number: int, box: Box | None = None) -> Marks:
+    """Where to look on page `number` or its crop `box`: at printed answers, or on a whole page, the part to enlarge."""
+    extra = question.meta_info.model_extra or {}
+    enlarge = box is None and extra.get("needs_crop")
+    facts = [fact for fact in extra.get("needed_facts", []) if fact["page"] == number and (enlarge or fact["printed"])]
+    boxes = [page.box(tuple(fact["box" if enlarge else "answer_box"])) for fact in facts]
+    return page.marks(question.query, boxes, box)
 
 
 def jitter(rng: random.Random, box: Box, size: tuple[int, int], amount: float = 0.05) -> Box:
@@ -148,17 +205,21 @@ class DeckTasks:
         shown, _ = page.window()
         gold = page.box(tuple(fact["box"]))
         needs_crop = bool((question.meta_info.model_extra or {}).get("needs_crop"))
-        crop, _ = page.window(jitter(rng, gold, page.image.size))
-        samples = [ask("crop", question.query, crop, question.reference_answer)]
+        around = jitter(rng, gold, page.image.size)
+        crop, _ = page.window(around)
+        marks = look_for(question, page, fact["page"], around)
+        samples = [ask("crop", question.query, crop, question.reference_answer, marks)]
+        marks = look_for(question, page, fact["page"])
         if needs_crop:
             box = jitter(random.Random(0), gold, page.image.size, 0.0)
-            samples.append(ask("point", f"Where: {question.query}", shown, written_box(box, page.image, shown)))
+            samples.append(ask("point", f"Where: {question.query}", shown, written_box(box, page.image, shown), marks))
         else:
-            samples.append(ask("page", question.query, shown, question.reference_answer))
+            samples.append(ask("page", question.query, shown, question.reference_answer, marks))
         if rng.random() < 0.4:
             right = rng.random() < 0.5 or len(pages) < 2
-            other = shown if right else rng.choice([p for p in pages if p is not page]).window()[0]
-            samples.append(ask("match", f"Match: {question.query}", other, "yes" if right else "no"))
+            number = fact["page"] if right else rng.choice([n for n in range(1, len(pages) + 1) if n != fact["page"]])
+            other, marks = pages[number - 1], look_for(question, pages[number - 1], number)
+            samples.append(ask("match", f"Match: {question.query}", other.window()[0], "yes" if right else "no", marks))
         return samples
 
     def search_sample(self, rng: random.Random, difficulty: float) -> Sample:

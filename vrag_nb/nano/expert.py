@@ -22,7 +22,8 @@ from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.policy import Generation, Image
 from vrag_nb.agent.prompting import fill_prompt, load_prompt
 from vrag_nb.agent.trajectory import Observation
-from vrag_nb.nano.deck_tasks import BUDGET, Box, DeckPool, DrawnPage, jitter
+from vrag_nb.nano.deck_tasks import BUDGET, Box, DeckPool, DrawnPage, jitter, look_for
+from vrag_nb.nano.looking import Marks
 from vrag_nb.nano.samples import Sample
 from vrag_nb.records import Hit, Page, Question, page_id
 
@@ -155,15 +156,21 @@ def refuse_crop(session: Session, action: Action, hits: list[Hit]) -> list[Obser
     raise InvalidAction("images cannot be enlarged here; search for another page, or answer.")
 
 
-def session_sample(session: Session) -> Sample:
+def session_sample(session: Session, pages: list[DrawnPage]) -> Sample:
     """A session as a training sample: the loss will cover the expert's turns."""
     turns: list[tuple[str, list[str | PILImage.Image]]] = []
+    marks: list[Marks] = []
     for message in session.conversation:
-        parts: list[str | PILImage.Image] = [
-            part.resolved() if isinstance(part, Image) else part.text for part in message.parts
-        ]
+        parts: list[str | PILImage.Image] = []
+        for part in message.parts:
+            if isinstance(part, Image):
+                number = int((part.page_id or "").rpartition("_")[2])
+                marks.append(look_for(session.question, pages[number - 1], number, part.crop_box))
+                parts.append(part.resolved())
+            else:
+                parts.append(part.text)
         turns.append((message.role, parts))
-    return Sample("act", turns)
+    return Sample("act", turns, marks=marks)
 
 
 def forced_sample(question: Question, pages: list[DrawnPage], rng: random.Random) -> Sample:
@@ -187,7 +194,8 @@ def forced_sample(question: Question, pages: list[DrawnPage], rng: random.Random
         ("user", [*images, EXPERT_SETTINGS.forced_text]),
         ("assistant", [answer]),
     ]
-    return Sample("forced", turns, learn_from=3)
+    marks = [look_for(question, pages[number], number + 1) for number in chosen]
+    return Sample("forced", turns, learn_from=3, marks=marks)
 
 
 class ExpertSamples:
@@ -206,4 +214,4 @@ class ExpertSamples:
             return [forced_sample(question, pages, rng)]
         session = play(question, pages, rng, observers={"bbox": refuse_crop} if kind > 0.875 else None)
         kept = session.error is None and session.answer == question.reference_answer
-        return [session_sample(session)] if kept and len(session.turns) <= self.max_turns else []
+        return [session_sample(session, pages)] if kept and len(session.turns) <= self.max_turns else []

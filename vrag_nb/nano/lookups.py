@@ -11,6 +11,8 @@ import random
 
 from PIL import Image, ImageDraw
 
+from vrag_nb.agent.geometry import Box
+from vrag_nb.nano.looking import Marks
 from vrag_nb.nano.samples import Sample, ask
 from vrag_nb.nano.scribbles import _colours, _font, font_sources, random_line, random_number, random_word
 
@@ -79,13 +81,18 @@ def drawn_table(rng: random.Random, difficulty: float) -> Sample:
     if rng.random() < difficulty * 0.6:
         for number in range(len(grid) + 1):
             draw.line([(0, top + number * pitch - 2), (image.width, top + number * pitch - 2)], fill=ink)
+    places: dict[tuple[int, int], Box] = {}
     for number, row in enumerate(grid):
-        x = left
+        x, y = left, top + number * pitch
         for column, text in enumerate(row):
-            shift = widths[column] - 8 - font.getlength(text) if column and right_aligned else 0
-            draw.text((x + shift, top + number * pitch), text, font=font, fill=ink)
+            length = font.getlength(text)
+            start = x + (widths[column] - 8 - length if column and right_aligned else 0)
+            draw.text((start, y), text, font=font, fill=ink)
+            places[number, column] = (start, y + 1, start + length, y + size * 1.15)
             x += widths[column]
     asked_row, asked_column = rng.randrange(rows), rng.randrange(columns)
     template = rng.choice(QUESTIONS_ROW if columns == 1 else QUESTIONS_CELL)
     question = template.format(row=labels[asked_row], column=headers[asked_column])
-    return ask(f"table{columns}", question, image, cells[asked_row][asked_column])
+    line, column = asked_row + with_header, asked_column + 1
+    cues = [places[line, 0], *([places[0, column]] if columns > 1 else [])]
+    return ask(f"table{columns}", question, image, cells[asked_row][asked_column], Marks([places[line, column]], cues))

@@ -25,7 +25,6 @@ from typing import Any
 
 import pymupdf
 import torch
-from PIL import Image
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase, Qwen2_5_VLForConditionalGeneration
 
@@ -185,15 +184,15 @@ def mixed_deck(recipe: Recipe, seed: int) -> tuple[bytes, list[Question]]:
     return pretraining_deck(seed) if seed % 2 else corpus_deck(recipe, seed)
 
 
-def retriever_material(recipe: Recipe, decks: int) -> tuple[list[Image.Image], list[QueryGroup]]:
-    """Page images of `decks` invented decks and all train decks, and the queries that should find them."""
+def retriever_material(recipe: Recipe, decks: int) -> tuple[list[DrawnPage], list[QueryGroup]]:
+    """The pages of `decks` invented decks and all train decks, and the queries that should find them."""
     train = [((recipe.corpus / "documents" / f"{d}.pdf").read_bytes(), q) for d, q in train_questions(recipe).items()]
-    images: list[Image.Image] = []
+    drawn: list[DrawnPage] = []
     groups: list[QueryGroup] = []
     for pdf, questions in tqdm([*train, *(pretraining_deck(10_000 + n) for n in range(decks))], desc="drawing decks"):
-        first = len(images)
+        first = len(drawn)
         with pymupdf.open(stream=pdf, filetype="pdf") as document:
-            images += [DrawnPage.render(page).window()[0] for page in document]
+            drawn += [DrawnPage.render(page).as_shown() for page in document]
         queries = []
         for question in questions:
             facts = (question.meta_info.model_extra or {}).get("needed_facts", [])
@@ -201,8 +200,8 @@ def retriever_material(recipe: Recipe, decks: int) -> tuple[list[Image.Image], l
             if len(facts) == 1:
                 queries.append((question.query, first + facts[0]["page"] - 1))
         if queries:
-            groups.append(QueryGroup(list(range(first, len(images))), queries))
-    return images, groups
+            groups.append(QueryGroup(list(range(first, len(drawn))), queries))
+    return drawn, groups
 
 
 def retrieve(recipe: Recipe) -> None:
@@ -210,8 +209,9 @@ def retrieve(recipe: Recipe) -> None:
     _load(backbone, recipe.runs / "spell")
     processor = build_retriever_processor(build_processor(tokenizer()))
     model = build_retriever(backbone, seed=recipe.seed)
-    images, groups = retriever_material(recipe, recipe.retriever_decks)
-    pages = see_pages(model, processor, images)
+    drawn, groups = retriever_material(recipe, recipe.retriever_decks)
+    pages = see_pages(model, processor, drawn)
+    del drawn
     train_retriever(
         model, processor, pages, groups, recipe.runs / "retrieve", recipe.retrieve_seconds, seed=recipe.seed
     )

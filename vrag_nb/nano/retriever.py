@@ -4,13 +4,19 @@ A page and a query become token vectors of 128 dimensions; the score is MaxSim, 
 page token (Khattab and Zaharia 2020; ColPali, arXiv 2407.01449). A batch holds several pages of a few decks, so that
 the negatives that matter, the same deck's other pages, are in it. The vision tower is frozen and its output for each
 page is computed once and kept: after that a step costs the language model alone.
+
+InfoNCE over whole pages gives a model that cannot match words yet no usable gradient: every embedding collapses to
+one. We drew the pages, so we know which squares hold which word, and add a second InfoNCE one level down: the last
+token of each query word against all squares of the batch, those that hold the word being right.
 """
 
 from __future__ import annotations
 
 import copy
 import random
+import re
 import shutil
+import string
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,21 +26,29 @@ from typing import Any
 import torch
 from colpali_engine.loss import ColbertLoss
 from colpali_engine.models import ColQwen2_5, ColQwen2_5_Processor
-from PIL import Image
 from tqdm.auto import tqdm
 from transformers import Qwen2_5_VLForConditionalGeneration, Qwen2_5_VLProcessor
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-from vrag_nb.nano.lookups import reading_strip
+from vrag_nb.nano.deck_tasks import DrawnPage
+from vrag_nb.nano.looking import covered_squares
+from vrag_nb.nano.model import FACTOR
 from vrag_nb.nano.optimisation import Optimisers, RunLog, load_state, save_state, to_bfloat16
+
+WORDS = re.compile(r"[^\s]*[^\s\W]")  # a word without the punctuation that follows it
 
 
 @dataclass
 class SeenPage:
-    """What the frozen vision tower made of a page: merged tokens (n, width), bfloat16; the patch grid (t, h, w)."""
+    """What the frozen vision tower made of a page, and what is written on it.
+
+    tokens: merged, (n, width), bfloat16. grid: the patch grid (t, h, w). words: (plain word, its squares) in reading
+    order.
+    """
 
     tokens: torch.Tensor
     grid: torch.Tensor
+    words: list[tuple[str, list[int]]]
 
 
 @dataclass
@@ -72,19 +86,33 @@ def build_retriever_processor(processor: Qwen2_5_VLProcessor) -> ColQwen2_5_Proc
     )
 
 
+def word_squares(page: DrawnPage, columns: int, rows: int) -> list[tuple[str, list[int]]]:
+    """The plain words of a page and the squares of its shown image that hold them."""
+    found = []
+    across, down = columns * FACTOR / page.image.width, rows * FACTOR / page.image.height
+    for word, (x0, y0, x1, y1) in page.words:
+        box = (x0 * across, y0 * down, x1 * across, y1 * down)
+        if plain := plain_word(word):
+            found.append((plain, covered_squares([box], columns, rows).nonzero().flatten().tolist()))
+    return found
+
+
 @torch.inference_mode()
 def see_pages(
-    model: ColQwen2_5, processor: ColQwen2_5_Processor, images: Sequence[Image.Image], batch_size: int = 8
+    model: ColQwen2_5, processor: ColQwen2_5_Processor, pages: Sequence[DrawnPage], batch_size: int = 8
 ) -> list[SeenPage]:
-    """Run the vision tower once over page images (any size; the processor resizes)."""
+    """Run the vision tower once over drawn pages, at the size the agent is shown."""
     seen: list[SeenPage] = []
-    for start in tqdm(range(0, len(images), batch_size), desc="seeing pages", unit="batch"):
-        batch = processor.image_processor(images=list(images[start : start + batch_size]), return_tensors="pt")
+    for start in tqdm(range(0, len(pages), batch_size), desc="seeing pages", unit="batch"):
+        shown = pages[start : start + batch_size]
+        images = [page.window()[0] for page in shown]
+        batch = processor.image_processor(images=images, do_resize=False, return_tensors="pt")
         with torch.autocast("cpu", torch.bfloat16):
             tokens = model.visual(batch["pixel_values"], grid_thw=batch["image_grid_thw"]).pooler_output
         sizes = (batch["image_grid_thw"].prod(-1) // 4).tolist()
-        for part, grid in zip(tokens.bfloat16().split(sizes), batch["image_grid_thw"], strict=True):
-            seen.append(SeenPage(part.clone(), grid.clone()))
+        parts = tokens.bfloat16().split(sizes)
+        for page, part, grid in zip(shown, parts, batch["image_grid_thw"], strict=True):
+            seen.append(SeenPage(part.clone(), grid.clone(), word_squares(page, int(grid[2]) // 2, int(grid[1]) // 2)))
     return seen
 
 
@@ -117,19 +145,61 @@ def embed_query_texts(model: ColQwen2_5, processor: ColQwen2_5_Processor, querie
     return model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"])
 
 
-@torch.no_grad()
-def see_strips(
-    model: ColQwen2_5, processor: ColQwen2_5_Processor, rng: random.Random, count: int
-) -> tuple[list[str], list[SeenPage]]:
-    """Strips of drawn text and their words as queries: late interaction's first lesson, at a tenth of a page's cost."""
-    samples = [reading_strip(rng, rng.uniform(0.1, 0.6)) for _ in range(count)]
-    images = [sample.images[0] for sample in samples]
-    batch = processor.image_processor(images=images, do_resize=False, return_tensors="pt")
-    pixels = batch["pixel_values"].to(next(model.visual.parameters()).dtype)
-    tokens = model.visual(pixels, grid_thw=batch["image_grid_thw"]).pooler_output
-    sizes = (batch["image_grid_thw"].prod(-1) // 4).tolist()
-    pages = [SeenPage(part, grid) for part, grid in zip(tokens.split(sizes), batch["image_grid_thw"], strict=True)]
-    return [str(sample.turns[1][1][0]).replace("\n", " ") for sample in samples], pages
+def plain_word(word: str) -> str:
+    """A word as it is compared: lower case, without punctuation around it."""
+    return word.strip(string.punctuation + "“”‘’…–—").lower()
+
+
+def query_words(processor: ColQwen2_5_Processor, queries: Sequence[str]) -> list[list[tuple[int, str]]]:
+    """Per query (position of a word's last token in the padded batch, plain word)."""
+    suffix = processor.query_augmentation_token * 10
+    encoded = [processor.tokenizer(query + suffix, return_offsets_mapping=True) for query in queries]
+    length = max(len(one["input_ids"]) for one in encoded)
+    found = []
+    for query, one in zip(queries, encoded, strict=True):
+        ends = {end: length - len(one["input_ids"]) + i for i, (_, end) in enumerate(one["offset_mapping"])}
+        words = [(match.end(), plain_word(match.group())) for match in WORDS.finditer(query)]
+        found.append([(ends[end], word) for end, word in words if end in ends and word])
+    return found
+
+
+def word_loss(
+    asked: torch.Tensor,
+    found: torch.Tensor,
+    words: Sequence[Sequence[tuple[int, str]]],
+    pages: Sequence[SeenPage],
+    tail: int,
+    temperature: float = 0.05,
+) -> tuple[torch.Tensor, float]:
+    """InfoNCE of query words against squares, and how often the best square of the batch holds the word.
+
+    asked: (queries, n, 128). found: (pages, s, 128), left-padded, `tail` tokens after the last square; query i belongs
+    to page i. words: `query_words`. Words that do not stand on the query's own page are left out.
+    """
+    starts = [found.shape[1] - tail - len(page.tokens) for page in pages]
+    holding: dict[str, list[int]] = {}
+    for number, (page, start) in enumerate(zip(pages, starts, strict=True)):
+        for word, squares in page.words:
+            holding.setdefault(word, []).extend(number * found.shape[1] + start + square for square in squares)
+    own = [{word for word, squares in page.words if squares} for page in pages]
+    rows = [(query, place, word) for query, row in enumerate(words) for place, word in row if word in own[query]]
+    if not rows:
+        return found.sum() * 0, 0.0
+    vectors = asked[[query for query, _, _ in rows], [place for _, place, _ in rows]]
+    flat = found.flatten(0, 1)
+    scores = (vectors @ flat.T / temperature).masked_fill(flat.abs().sum(-1) == 0, -torch.inf)
+    right = torch.zeros(scores.shape, dtype=torch.bool)
+    for row, (_, _, word) in enumerate(rows):
+        right[row, holding[word]] = True
+    loss = (scores.logsumexp(-1) - scores.masked_fill(~right, -torch.inf).logsumexp(-1)).mean()
+    return loss, right.gather(1, scores.argmax(-1, keepdim=True)).float().mean().item()
+
+
+def span_query(rng: random.Random, page: SeenPage) -> str:
+    """Three to eight words of a page in a row: a query that only this page answers, more or less."""
+    count = rng.randint(3, 8)
+    start = rng.randrange(max(1, len(page.words) - count))
+    return " ".join(word for word, _ in page.words[start : start + count])
 
 
 @torch.no_grad()
@@ -176,56 +246,60 @@ def train_retriever(
     batch_size: int = 16,
     decks_per_batch: int = 4,
     seed: int = 0,
-    muon_lr: float = 1e-3,
-    adamw_lr: float = 3e-4,
+    muon_lr: float = 2e-3,
+    adamw_lr: float = 6e-4,
     compile_text: bool = True,
-    strips_first: float = 0.2,
+    span_share: float = 0.4,
 ) -> None:
-    """Train the language half in place for a wall-clock budget; resumable. Logs in-batch accuracy.
+    """Train the language half in place for a wall-clock budget; resumable. Logs in-batch accuracy of pages and words.
 
-    The first `strips_first` of the budget sees strips of text alone. Without that lesson MaxSim over whole pages gives
-    no usable gradient to a model that cannot match words yet: every embedding collapses to one.
+    span_share: how many of the queries are words copied from the page instead of a question or its search hint.
     """
     rng = random.Random(seed)
     model.visual.requires_grad_(False)
     to_bfloat16(model)
     if compile_text and shutil.which("g++"):
-        model.language_model.compile(dynamic=True)
+        for layer in model.language_model.layers:
+            layer.compile(dynamic=True)
     loss_function = ColbertLoss(temperature=0.02, normalize_scores=True)
-    step, spent, accuracy, strip_accuracy = 0, 0.0, 0.0, 0.0
+    tail = len(processor.tokenizer.encode(processor.visual_prompt_prefix.split(processor.image_token)[1]))
+    step, spent, accuracy, word_accuracy = 0, 0.0, 0.0, 0.0
     some_queries, some_pages = draw_batch(rng, groups, batch_size, decks_per_batch)
     centre_projection(model, processor, [pages[index] for index in some_pages], some_queries)
     optimisers = Optimisers(model.named_parameters(), muon_lr, adamw_lr)
     if state := load_state(folder / "state.pt"):
         model.load_state_dict(state["model"])
         optimisers.load_state_dict(state["optimisers"])
-        step, spent, accuracy = state["step"], state["spent"], state["accuracy"]
+        step, spent, accuracy, word_accuracy = (state[k] for k in ("step", "spent", "accuracy", "words"))
         rng.seed(f"{seed}/{step}")
     log = RunLog(folder / "log.jsonl", step)
     started = time.perf_counter() - spent
     model.train()
-
-    def contrast(queries: Sequence[str], shown: Sequence[SeenPage]) -> tuple[torch.Tensor, float]:
+    while spent < seconds:
+        queries, gold = draw_batch(rng, groups, batch_size, decks_per_batch)
+        shown = [pages[index] for index in gold]
+        copied = [rng.random() < span_share for _ in queries]
+        queries = [span_query(rng, p) if c and p.words else q for c, p, q in zip(copied, shown, queries, strict=True)]
         asked = embed_query_texts(model, processor, queries).float()
         found = embed_seen_pages(model, processor, shown).float()
+        on_words, words_right = word_loss(asked, found, query_words(processor, queries), shown, tail)
+        on_pages = loss_function(asked, found)
+        (on_words + on_pages).backward()
+        optimisers.step(spent / seconds)
         with torch.no_grad():
             scores = torch.einsum("qnd,psd->qpns", asked, found).amax(-1).sum(-1)
-            correct = (scores.argmax(1) == torch.arange(len(queries))).float().mean().item()
-        return loss_function(asked, found), correct
-
-    while spent < seconds:
-        loss, on_strips = contrast(*see_strips(model, processor, rng, 32))
-        loss.backward()
-        if spent > strips_first * seconds:
-            queries, gold = draw_batch(rng, groups, batch_size, decks_per_batch)
-            loss, correct = contrast(queries, [pages[index] for index in gold])
-            loss.backward()
-            accuracy = 0.95 * accuracy + 0.05 * correct
-        optimisers.step(spent / seconds)
+            right = (scores.argmax(1) == torch.arange(len(queries))).float().mean().item()
+        accuracy, word_accuracy = 0.95 * accuracy + 0.05 * right, 0.95 * word_accuracy + 0.05 * words_right
         step, spent = step + 1, time.perf_counter() - started
-        strip_accuracy = 0.95 * strip_accuracy + 0.05 * on_strips
         if step % 10 == 0 or step < 4:
-            log.write(step=step, seconds=spent, loss=loss.item(), accuracy=accuracy, strips=strip_accuracy)
+            log.write(
+                step=step,
+                seconds=spent,
+                loss=on_pages.item(),
+                word_loss=on_words.item(),
+                accuracy=accuracy,
+                words=word_accuracy,
+            )
         if step % 100 == 0 or spent >= seconds:
             save_state(
                 folder / "state.pt",
@@ -235,5 +309,6 @@ def train_retriever(
                     "step": step,
                     "spent": spent,
                     "accuracy": accuracy,
+                    "words": word_accuracy,
                 },
             )

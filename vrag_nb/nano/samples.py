@@ -13,6 +13,8 @@ import torch
 from PIL import Image
 from transformers import PreTrainedTokenizerBase, Qwen2_5_VLProcessor
 
+from vrag_nb.nano.looking import UNCOUNTED, Marks, covered_squares
+from vrag_nb.nano.model import FACTOR
 from vrag_nb.nano.tokenizer import token_id
 
 IGNORE = -100
@@ -22,22 +24,24 @@ IGNORE = -100
 class Sample:
     """One conversation: turns of (role, parts), a part being a string or an image already at its shown size.
 
-    `kind` names the task, for the log. Assistant turns before `learn_from` are context: no loss covers them.
+    `kind` names the task, for the log. Assistant turns before `learn_from` are context: no loss covers them. `marks`
+    says where to look, one entry per image (None: not known); no entries at all if nothing is known.
     """
 
     kind: str
     turns: list[tuple[str, list[str | Image.Image]]]
     learn_from: int = 0
+    marks: Sequence[Marks | None] = ()
     images: list[Image.Image] = field(init=False)
 
     def __post_init__(self) -> None:
         self.images = [part for _, parts in self.turns for part in parts if isinstance(part, Image.Image)]
 
 
-def ask(kind: str, question: str, image: Image.Image | None, answer: str) -> Sample:
+def ask(kind: str, question: str, image: Image.Image | None, answer: str, marks: Marks | None = None) -> Sample:
     """A single exchange: the question first, so that every image token is read in its light; then the image."""
     parts: list[str | Image.Image] = [question] if image is None else [question, image]
-    return Sample(kind, [("user", parts), ("assistant", [answer])])
+    return Sample(kind, [("user", parts), ("assistant", [answer])], marks=[marks] if image else [])
 
 
 def encode(sample: Sample, tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]]:
@@ -58,7 +62,7 @@ def encode(sample: Sample, tokenizer: PreTrainedTokenizerBase) -> tuple[list[int
             if isinstance(part, str):
                 add(tokenizer.encode(part), learned)
             else:
-                add([start, *[pad] * (part.width // 28 * (part.height // 28)), end], False)
+                add([start, *[pad] * (part.width // FACTOR * (part.height // FACTOR)), end], False)
         add(tokenizer.encode("<|im_end|>"), learned)
         add(tokenizer.encode("\n"), False)
     return ids, labels
@@ -87,6 +91,20 @@ def collate(samples: Sequence[Sample], processor: Qwen2_5_VLProcessor) -> dict[s
     if images:
         batch |= processor.image_processor(images=images, do_resize=False, return_tensors="pt")
     return batch
+
+
+def marked_squares(samples: Sequence[Sample], is_square: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """`looking`'s targets, answers and cues, each (batch, length): 1, 0 or UNCOUNTED. is_square: the image tokens."""
+    answers, cues = (torch.full(is_square.shape, UNCOUNTED) for _ in range(2))
+    for row, sample in enumerate(samples):
+        places = is_square[row].nonzero().flatten()
+        for image, marks in zip(sample.images, sample.marks, strict=False):
+            columns, rows = image.width // FACTOR, image.height // FACTOR
+            here, places = places[: rows * columns], places[rows * columns :]
+            if marks is not None:
+                answers[row, here] = covered_squares(marks.answer, columns, rows)
+                cues[row, here] = covered_squares(marks.cues, columns, rows)
+    return answers, cues
 
 
 def exact_match(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
