@@ -13,7 +13,7 @@ from vrag_nb.documents.decks.generate import pretraining_deck
 from vrag_nb.nano.deck_tasks import BUDGET, DeckPool, DeckTasks, jitter
 from vrag_nb.nano.expert import EXPERT_SETTINGS, ExpertSamples, play, session_sample
 from vrag_nb.nano.looking import UNCOUNTED, covered_squares
-from vrag_nb.nano.lookups import drawn_table
+from vrag_nb.nano.lookups import drawn_table, reading_strip
 from vrag_nb.nano.model import NanoSize, build_nano_vlm, build_processor, save_checkpoint
 from vrag_nb.nano.recipe import tokenizer as make_tokenizer
 from vrag_nb.nano.retriever import (
@@ -28,7 +28,7 @@ from vrag_nb.nano.retriever import (
     see_pages,
     word_loss,
 )
-from vrag_nb.nano.samples import IGNORE, collate, encode, marked_squares
+from vrag_nb.nano.samples import IGNORE, collate, encode, looking_targets
 from vrag_nb.retrieval.embedders import load_embedder
 
 TINY = NanoSize(text_width=64, text_layers=2, text_heads=2, vision_width=48, vision_layers=2, vision_heads=2)
@@ -143,7 +143,8 @@ def test_marks_lie_on_the_squares_of_answer_and_question_words(pool, processor):
     assert covered_squares([(30, 2, 54, 20), (50, 30, 60, 50)], columns=3, rows=2).tolist() == [0, 1, 0, 0, 1, 1]
     sample = drawn_table(random.Random(2), 0.5)
     batch = collate([sample], processor)
-    answers, cues = marked_squares([sample], batch["mm_token_type_ids"] == 1)
+    targets = looking_targets([sample], batch["input_ids"], processor.tokenizer)
+    answers, cues = targets.answers, targets.cues
     counted = batch["mm_token_type_ids"] == 1
     assert (answers[~counted] == UNCOUNTED).all()
     assert answers[counted].sum() > 0
@@ -152,6 +153,23 @@ def test_marks_lie_on_the_squares_of_answer_and_question_words(pool, processor):
         for one in DeckTasks(pool).question_samples(random.Random(4), 1.0):
             for image, marks in zip(one.images, one.marks, strict=True):
                 assert all(x1 > 0 and x0 < image.width for x0, _, x1, _ in marks.answer)
+
+
+def test_letters_to_be_written_are_pointed_at_on_the_image(pool, processor):
+    decode, rng, pointed = processor.tokenizer.decode, random.Random(8), set()
+    samples = [drawn_table(rng, 0.9), reading_strip(rng, 0.5), *ExpertSamples(pool)(rng, 1.0)]
+    while len(samples) < 12:
+        samples += DeckTasks(pool).question_samples(rng, 1.0)
+    batch = collate(samples, processor)
+    targets = looking_targets(samples, batch["input_ids"], processor.tokenizer)
+    for row, sample in enumerate(samples):
+        places = (targets.pointers[row] != UNCOUNTED).nonzero().flatten()
+        written = "".join(decode(batch["input_ids"][row, place + 1]) for place in places)
+        if places.numel() and written.isascii():
+            pointed.add(sample.kind)
+            assert "".join(sample.marks[-1].printed.split()) in "".join(written.split())
+            assert (targets.answers[row, targets.pointers[row, places]] != UNCOUNTED).all()
+    assert {"read", "crop"} <= pointed
 
 
 def test_the_saved_retriever_embeds_as_the_trained_one(pool, processor, tmp_path):

@@ -134,8 +134,10 @@ def execute_notebook(source: Path, out: Path, parameters: dict[str, Any], consol
             )
     except PapermillExecutionError as error:
         problem = f"cell {error.exec_count}: {error.ename}: {' '.join(str(error.evalue).split())[:400]}"
-    except (DeadKernelError, CellExecutionError, RuntimeError) as error:
-        problem = f"the kernel ended ({type(error).__name__}); is there enough memory?"
+    except DeadKernelError as error:
+        problem = f"the kernel ended ({error}); is there enough memory?"
+    except (CellExecutionError, RuntimeError) as error:
+        problem = f"{type(error).__name__}: {' '.join(str(error).split())[:400]}"
     if out.is_file():
         _clean(out)
     return problem

@@ -11,6 +11,7 @@ from PIL import Image as PILImage
 from vrag_nb.agent.environment import Session
 from vrag_nb.agent.policy import Image
 from vrag_nb.nano.glyphs import CHARACTERS, EMPTY, IGNORE, Glyph, slot_targets
+from vrag_nb.nano.looking import Marks, covered_squares
 from vrag_nb.nano.samples import Sample
 
 FACTOR = 28
@@ -29,6 +30,22 @@ def glyph_figure(image: PILImage.Image, glyphs: Sequence[Glyph]) -> Figure:
         axis.text(x + 1, y + FACTOR - 1, label, fontsize=8, color="#d55e00", family="monospace")
     axis.set_axis_off()
     axis.set_title("Each square of 28 x 28 px and, in orange, the characters it is asked for")
+    return figure
+
+
+def marks_figure(question: str, views: Sequence[tuple[str, PILImage.Image, Marks]]) -> Figure:
+    """Images as the agent is shown them, with the squares that hold words of the question and that answer it."""
+    figure, axes = plt.subplots(1, len(views), figsize=(6.5 * len(views), 4), squeeze=False)
+    for axis, (title, image, marks) in zip(axes[0], views, strict=True):
+        columns, rows = image.width // FACTOR, image.height // FACTOR
+        axis.imshow(image)
+        for boxes, colour in ((marks.cues, "#0072b2"), (marks.answer, "#d55e00")):
+            for index in covered_squares(boxes, columns, rows).nonzero().flatten().tolist():
+                corner = (index % columns * FACTOR, index // columns * FACTOR)
+                axis.add_patch(plt.Rectangle(corner, FACTOR, FACTOR, color=colour, alpha=0.35, linewidth=0))
+        axis.set_title(title)
+        axis.set_axis_off()
+    figure.suptitle(question)
     return figure
 
 

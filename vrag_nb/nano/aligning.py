@@ -1,9 +1,9 @@
 """Pretraining stage 2: the language model learns to use what the vision tower sees - read, look up, point, search.
 
 The vision blocks stay as stage 1 left them (only the merger goes on learning), which makes a step about twice as
-cheap. Besides the loss on the answer's tokens, two heads are told where to look (`looking`). Every task is a stream
-of samples with its own difficulty, raised when its measured exact match allows; a step sums the gradients of one
-batch of each stream.
+cheap. Besides the loss on the answer's tokens, heads on its way are asked where to look (`looking`). Every task is a
+stream of samples with its own difficulty, raised when its measured exact match allows; a step sums the gradients of
+one batch of each stream.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 from transformers import Qwen2_5_VLForConditionalGeneration, Qwen2_5_VLProcessor
 
-from vrag_nb.nano.looking import Looking
+from vrag_nb.nano.looking import Looking, Targets
 from vrag_nb.nano.optimisation import Optimisers, RunLog, load_state, save_state, to_bfloat16
 from vrag_nb.nano.reading import Level, linear_patch_embedding
-from vrag_nb.nano.samples import Sample, collate, exact_match, marked_squares
+from vrag_nb.nano.samples import Sample, collate, exact_match, looking_targets
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,14 @@ class Stream:
 
 
 class StreamBatches(IterableDataset):
-    """Yields (stream name, sample kinds, batch, marked squares) in rotation over the streams."""
+    """Yields (stream name, sample kinds, batch, targets of `looking`) in rotation over the streams."""
 
     def __init__(
         self, streams: list[Stream], processor: Qwen2_5_VLProcessor, difficulties: Mapping[str, Level], seed: int
     ) -> None:
         self.streams, self.processor, self.difficulties, self.seed = streams, processor, difficulties, seed
 
-    def __iter__(self) -> Iterator[tuple[str, list[str], dict[str, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]]:
+    def __iter__(self) -> Iterator[tuple[str, list[str], dict[str, torch.Tensor], Targets]]:
         torch.set_num_threads(1)
         worker = torch.utils.data.get_worker_info()
         rng = random.Random(f"{self.seed}/{worker.id if worker else 0}")
@@ -59,8 +59,8 @@ class StreamBatches(IterableDataset):
                     pool.extend(drawn if isinstance(drawn, list) else [drawn])
                 samples, waiting[stream.name] = pool[: stream.batch_size], pool[stream.batch_size :]
                 batch = collate(samples, self.processor)
-                squares = marked_squares(samples, batch["mm_token_type_ids"] == 1)
-                yield stream.name, [sample.kind for sample in samples], batch, squares
+                targets = looking_targets(samples, batch["input_ids"], self.processor.tokenizer)
+                yield stream.name, [sample.kind for sample in samples], batch, targets
 
 
 class RunningMatch:
@@ -129,10 +129,10 @@ def train_streams(
         losses = {}
         for _ in streams:
             before = time.perf_counter()
-            name, kinds, batch, squares = next(loader)
+            name, kinds, batch, targets = next(loader)
             waited += time.perf_counter() - before
             output = model(**batch, use_cache=False)
-            look_loss, on_answer = looking.loss(*squares)
+            look_loss, on_answer = looking.loss(targets)
             ((output.loss + look_loss) / len(streams)).backward()
             losses[name] = output.loss.item()
             matches = exact_match(output.logits.detach(), batch["labels"])

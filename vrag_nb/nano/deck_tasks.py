@@ -8,7 +8,6 @@ them one by one, and draws samples from them:
 - `page`: a whole page and a question that its large print answers;
 - `point`: a whole page, and where on it the answer stands (a box in shown pixels, as the agent writes it);
 - `match`: is this the page that the question is about?
-- `search`: the question, and the words to search for.
 """
 
 from __future__ import annotations
@@ -101,8 +100,11 @@ class DrawnPage:
         words = [(word, (x0 * across, y0 * down, x1 * across, y1 * down)) for word, (x0, y0, x1, y1) in self.words]
         return DrawnPage(image, glyphs, words)
 
-    def marks(self, question: str, answers: Sequence[Box], box: Box | None = None) -> Marks:
-        """What `looking` should find in the window on `box`: boxes of answers (page pixels), words of the question."""
+    def marks(self, question: str, answers: Sequence[Box], box: Box | None = None, printed: str = "") -> Marks:
+        """What `looking` should find in the window on `box`: boxes of answers (page pixels), words of the question.
+
+        printed: what is printed in the first of the answers' boxes, if it is to be read.
+        """
         x0, y0, x1, y1 = (round(v) for v in (box or (0, 0, *self.image.size)))
         width, height = BUDGET.size(x1 - x0, y1 - y0)
         across, down = width / (x1 - x0), height / (y1 - y0)
@@ -111,7 +113,19 @@ class DrawnPage:
             return [((a - x0) * across, (b - y0) * down, (c - x0) * across, (d - y0) * down) for a, b, c, d in boxes]
 
         asked = telling_words(question)
-        return Marks(shown(answers), shown([place for word, place in self.words if telling_words(word) & asked]))
+        cues = shown([place for word, place in self.words if telling_words(word) & asked])
+        centres = self._letters(answers[0], printed) if printed and answers else []
+        letters = [((x - x0) * across, (y - y0) * down) for x, y in centres]
+        return Marks(shown(answers), cues, printed if letters else "", letters)
+
+    def _letters(self, box: Box, printed: str) -> list[tuple[float, float]]:
+        """Centres (page pixels) of the letters of `printed` in a box, without spaces; none if it reads otherwise."""
+        x0, y0, x1, y1 = box
+        inside = [g for g in self.glyphs if x0 <= g.x <= x1 and y0 <= g.y <= y1 and not g.character.isspace()]
+        inside.sort(key=lambda g: (g.line, g.x))
+        wanted = "".join(printed.split())
+        start = "".join(g.character for g in inside).find(wanted)
+        return [(g.x, g.y) for g in inside[start : start + len(wanted)]] if start >= 0 else []
 
 
 def telling_words(text: str) -> set[str]:
@@ -126,7 +140,8 @@ def look_for(question: Question, page: DrawnPage, number: int, box: Box | None =
     enlarge = box is None and extra.get("needs_crop")
     facts = [fact for fact in extra.get("needed_facts", []) if fact["page"] == number and (enlarge or fact["printed"])]
     boxes = [page.box(tuple(fact["box" if enlarge else "answer_box"])) for fact in facts]
-    return page.marks(question.query, boxes, box)
+    printed = str(facts[0]["value"]) if facts and not enlarge else ""
+    return page.marks(question.query, boxes, box, printed)
 
 
 def jitter(rng: random.Random, box: Box, size: tuple[int, int], amount: float = 0.05) -> Box:
@@ -174,7 +189,7 @@ class DeckPool:
 
 
 class DeckTasks:
-    """Draws samples of all tasks from a pool."""
+    """Draws samples of these tasks from a pool."""
 
     def __init__(self, pool: DeckPool) -> None:
         self.pool = pool
@@ -221,12 +236,3 @@ class DeckTasks:
             other, marks = pages[number - 1], look_for(question, pages[number - 1], number)
             samples.append(ask("match", f"Match: {question.query}", other.window()[0], "yes" if right else "no", marks))
         return samples
-
-    def search_sample(self, rng: random.Random, difficulty: float) -> Sample:
-        """A question and the words to search for: its first fact's hint."""
-        while True:
-            _, questions = self.pool.pick(rng)
-            question = rng.choice(questions)
-            facts = (question.meta_info.model_extra or {}).get("needed_facts", [])
-            if facts:
-                return ask("search", f"Search: {question.query}", None, facts[0]["search_hint"])

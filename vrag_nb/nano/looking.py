@@ -1,15 +1,20 @@
-"""Dense supervision of the language side: which squares of an image answer the question, and which hold its words.
+"""Dense supervision of the language side: where the question's words stand, where the answer, where its next letter.
 
 A loss on the answer's letters alone tells a model of this size very little about *where* it should have looked. We
-drew the image, so we know: after a third of the layers a linear head says of every square whether it holds a word of
-the question (a cue), after two thirds another says in which squares the answer stands. Both are used in training only
-and thrown away. It is for the language model what dense glyph supervision is for the vision tower.
+drew the image, so we know, and three heads ask the language model on its way:
+
+- after a third of the layers, of every square: does it hold a word of the question (a cue)?
+- after half of them, of every square: does the answer stand in it?
+- after two thirds, of every token about to be written: in which square does it stand, and in which part of that?
+
+The heads are used in training only and thrown away. They are for the language model what dense glyph supervision is
+for the vision tower.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,14 +25,41 @@ from vrag_nb.agent.geometry import Box
 from vrag_nb.nano.model import FACTOR
 
 UNCOUNTED = -1
+PARTS = 8
 
 
 @dataclass(frozen=True)
 class Marks:
-    """What is known about one image: boxes in its own pixels. Without an answer box only the cues are supervised."""
+    """What is known about one image, in its own pixels; what is left empty is not supervised.
 
-    answer: Sequence[Box] = field(default=())
-    cues: Sequence[Box] = field(default=())
+    answer: boxes to be looked at. cues: boxes of the question's words. printed: the answer as it is printed, and
+    letters: the centres of its letters, spaces left out.
+    """
+
+    answer: Sequence[Box] = ()
+    cues: Sequence[Box] = ()
+    printed: str = ""
+    letters: Sequence[tuple[float, float]] = ()
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What the heads should say, each (batch, length).
+
+    answers, cues: at image tokens 1 yes, 0 no; UNCOUNTED at text and at images that are not marked. pointers: at each
+    token before one that is read off an image, the position of the square to read; parts: which of PARTS parts of it;
+    UNCOUNTED elsewhere.
+    """
+
+    answers: torch.Tensor
+    cues: torch.Tensor
+    pointers: torch.Tensor
+    parts: torch.Tensor
+
+
+def square_part(x: float, y: float) -> int:
+    """In which of a square's PARTS parts, four across and two down, a point of an image lies."""
+    return int(x % FACTOR * 4 / FACTOR) + 4 * int(y % FACTOR * 2 / FACTOR)
 
 
 def covered_squares(boxes: Sequence[Box], columns: int, rows: int, share: float = 0.2) -> torch.Tensor:
@@ -45,16 +77,18 @@ def covered_squares(boxes: Sequence[Box], columns: int, rows: int, share: float 
 
 
 class Looking(nn.Module):
-    """The two heads, tapping a model's layers while it runs; `loss` is asked right after the model's forward pass."""
+    """The heads, tapping a model's layers while it runs; `loss` is asked right after the model's forward pass."""
 
     def __init__(self, model: Qwen2_5_VLForConditionalGeneration) -> None:
         super().__init__()
         config: Any = model.config.text_config
-        layers = model.model.language_model.layers
-        self.cue, self.answer = (nn.Linear(config.hidden_size, 1) for _ in range(2))
+        width, layers = config.hidden_size, model.model.language_model.layers
+        self.cue, self.answer = nn.Linear(width, 1), nn.Linear(width, 1)
+        self.norm, self.part = nn.LayerNorm(width), nn.Linear(width, PARTS)
+        self.query, self.key = nn.Linear(width, 64), nn.Linear(width, 64)
         self._seen: dict[str, torch.Tensor] = {}
-        for name, depth in (("cue", len(layers) // 3), ("answer", 2 * len(layers) // 3)):
-            layers[max(0, depth - 1)].register_forward_hook(self._tap(name))
+        for name, share in (("cue", 1 / 3), ("answer", 1 / 2), ("letter", 2 / 3)):
+            layers[max(0, int(len(layers) * share) - 1)].register_forward_hook(self._tap(name))
 
     def _tap(self, name: str) -> Any:
         def hook(module: nn.Module, inputs: Any, output: Any) -> None:
@@ -62,24 +96,37 @@ class Looking(nn.Module):
 
         return hook
 
-    def loss(self, answer_squares: torch.Tensor, cue_squares: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The two losses' sum, and which samples' best square lies in the answer ((batch,) bool).
+    def loss(self, targets: Targets) -> tuple[torch.Tensor, torch.Tensor]:
+        """The heads' losses, summed, and which samples' best square lies in the answer ((batch,) bool)."""
+        answer_loss, found = self._answer_loss(targets.answers)
+        return 0.25 * answer_loss + self._cue_loss(targets.cues) + 0.3 * self._letter_loss(targets), found
 
-        answer_squares, cue_squares: (batch, length): 1 yes, 0 no, UNCOUNTED for text and for images not marked. The
-        answer's loss is a cross-entropy over all counted squares of a sample against the uniform distribution over
-        the right ones; the cues' a binary cross-entropy per square.
-        """
+    def _answer_loss(self, answers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Cross-entropy over all counted squares of a sample against the uniform distribution over the right ones."""
         scores = self.answer(self._seen["answer"]).squeeze(-1).float()
-        right = (answer_squares == 1).float()
-        log_shares = scores.masked_fill(answer_squares == UNCOUNTED, -1e4).log_softmax(-1)
+        right = (answers == 1).float()
+        log_shares = scores.masked_fill(answers == UNCOUNTED, -1e4).log_softmax(-1)
         asked = right.sum(-1) > 0
-        per_sample = -(log_shares * right).sum(-1) / right.sum(-1).clamp(min=1)
-        answer_loss = per_sample[asked].mean() if asked.any() else scores.sum() * 0
         found = right.gather(1, log_shares.argmax(-1, keepdim=True)).squeeze(1) > 0
-        counted = cue_squares != UNCOUNTED
-        cue_scores = self.cue(self._seen["cue"]).squeeze(-1).float()
-        if counted.any():
-            cue_loss = nn.functional.binary_cross_entropy_with_logits(cue_scores[counted], cue_squares[counted].float())
-        else:
-            cue_loss = cue_scores.sum() * 0
-        return 0.25 * answer_loss + cue_loss, found
+        if not asked.any():
+            return scores.sum() * 0, found
+        return (-(log_shares * right).sum(-1) / right.sum(-1).clamp(min=1))[asked].mean(), found
+
+    def _cue_loss(self, cues: torch.Tensor) -> torch.Tensor:
+        """Binary cross-entropy per counted square."""
+        scores, counted = self.cue(self._seen["cue"]).squeeze(-1).float(), cues != UNCOUNTED
+        if not counted.any():
+            return scores.sum() * 0
+        return nn.functional.binary_cross_entropy_with_logits(scores[counted], cues[counted].float())
+
+    def _letter_loss(self, targets: Targets) -> torch.Tensor:
+        """Cross-entropy over the counted squares of the sample, and over the parts of a square."""
+        hidden = self.norm(self._seen["letter"])
+        rows, places = (targets.pointers != UNCOUNTED).nonzero(as_tuple=True)
+        if not len(rows):
+            return hidden.sum() * 0
+        asking = hidden[rows, places]
+        scores = torch.einsum("nd,nsd->ns", self.query(asking), self.key(hidden)[rows]).float() / 8
+        scores = scores.masked_fill(targets.answers[rows] == UNCOUNTED, -1e4)
+        where = nn.functional.cross_entropy(scores, targets.pointers[rows, places])
+        return where + nn.functional.cross_entropy(self.part(asking).float(), targets.parts[rows, places])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageFont
 
 from vrag_nb.agent.geometry import Box
 from vrag_nb.nano.looking import Marks
@@ -31,16 +31,26 @@ def reading_strip(rng: random.Random, difficulty: float) -> Sample:
     paper, ink = _colours(rng, difficulty)
     image = Image.new("RGB", (columns * 28, rows * 28), paper)
     draw = ImageDraw.Draw(image)
-    lines = []
+    lines, letters = [], []
     for row in range(rows):
         size = round(rng.uniform(13 - 3 * difficulty, 17 + 3 * difficulty))
         font = _font(rng.randrange(max(1, round(len(font_sources()) * difficulty))), size)
         text = random_line(rng, 0.2 + difficulty, rng.randint(1, 5))
         while font.getlength(text) > image.width - 4:
             text = text[:-1].rstrip()
-        draw.text((rng.uniform(1, 4), row * 28 + rng.uniform(1, 26 - size * 1.15)), text, font=font, fill=ink)
+        x, y = rng.uniform(1, 4), row * 28 + rng.uniform(1, 26 - size * 1.15)
+        draw.text((x, y), text, font=font, fill=ink)
         lines.append(text)
-    return ask("read", "Read.", image, "\n".join(lines))
+        letters += _centres(text, x, y, font)
+    printed = "\n".join(lines)
+    return ask("read", "Read.", image, printed, Marks([(0, 0, *image.size)], printed=printed, letters=letters))
+
+
+def _centres(text: str, x: float, y: float, font: ImageFont.FreeTypeFont) -> list[tuple[float, float]]:
+    """Centres of the letters, spaces left out, of a line of text drawn at (x, y)."""
+    ends = [font.getlength(text[:count]) for count in range(len(text) + 1)]
+    middle = y + font.size * 0.6
+    return [(x + (ends[i] + ends[i + 1]) / 2, middle) for i, letter in enumerate(text) if not letter.isspace()]
 
 
 def _label(rng: random.Random) -> str:
@@ -95,4 +105,6 @@ def drawn_table(rng: random.Random, difficulty: float) -> Sample:
     question = template.format(row=labels[asked_row], column=headers[asked_column])
     line, column = asked_row + with_header, asked_column + 1
     cues = [places[line, 0], *([places[0, column]] if columns > 1 else [])]
-    return ask(f"table{columns}", question, image, cells[asked_row][asked_column], Marks([places[line, column]], cues))
+    answer, place = cells[asked_row][asked_column], places[line, column]
+    marks = Marks([place], cues, answer, _centres(answer, place[0], place[1] - 1, font))
+    return ask(f"table{columns}", question, image, answer, marks)

@@ -3,8 +3,8 @@
     read       vision tower, dense glyph supervision on scribbles                      -> runs/nano/read
     read_pages the same on windows of drawn deck pages, mixed with scribbles           -> runs/nano/read_pages
     spell      language side, frozen vision: strips to write out, small tables         -> runs/nano/spell
-    retrieve   ColQwen2.5 on the backbone so far, late-interaction InfoNCE             -> models/nano-retriever
     align      language side: pages - look-up, pointing, matching                      -> models/nano-base
+    retrieve   ColQwen2.5 on half of that, late-interaction InfoNCE                    -> models/nano-retriever
     act        SFT on trajectories of the privileged expert in the real environment    -> models/nano-agent
 
 Budgets are wall-clock seconds on two idle cores. Every stage resumes where a kill left it and is skipped once its
@@ -132,7 +132,7 @@ def read_pages(recipe: Recipe) -> None:
     processor = build_processor(tokenizer())
     _load(model, recipe.runs / "read")
     draw: Callable[[random.Random, float], Drawing] = partial(
-        draw_page_or_scribble, DeckTasks(DeckPool(pretraining_deck))
+        draw_page_or_scribble, DeckTasks(DeckPool(pretraining_deck, size=16, draws_per_deck=240))
     )
     train_reading(
         model,
@@ -152,14 +152,23 @@ def align(recipe: Recipe) -> None:
     model = fresh_model(recipe)
     processor = build_processor(tokenizer())
     _load(model, recipe.runs / "spell")
-    tasks = DeckTasks(DeckPool(pretraining_deck))
+    tasks = DeckTasks(DeckPool(pretraining_deck, size=14, draws_per_deck=120))
     streams = [
-        Stream("read", reading_strip, 16),
-        Stream("table", drawn_table, 20),
+        Stream("read", reading_strip, 20),
+        Stream("table", drawn_table, 24),
         Stream("deck", tasks.question_samples, 16),
-        Stream("search", tasks.search_sample, 8),
     ]
-    train_streams(model, processor, streams, recipe.runs / "align", recipe.align_seconds, seed=recipe.seed)
+    train_streams(
+        model,
+        processor,
+        streams,
+        recipe.runs / "align",
+        recipe.align_seconds,
+        seed=recipe.seed,
+        muon_lr=3e-3,
+        adamw_lr=1e-3,
+        decay=0.3,
+    )
     save_checkpoint(model, processor, recipe.models / "nano-base")
 
 
@@ -206,7 +215,7 @@ def retriever_material(recipe: Recipe, decks: int) -> tuple[list[DrawnPage], lis
 
 def retrieve(recipe: Recipe) -> None:
     backbone = fresh_model(recipe)
-    _load(backbone, recipe.runs / "spell")
+    _load(backbone, recipe.runs / "align")
     processor = build_retriever_processor(build_processor(tokenizer()))
     model = build_retriever(backbone, seed=recipe.seed)
     drawn, groups = retriever_material(recipe, recipe.retriever_decks)
@@ -241,8 +250,8 @@ STAGES: dict[str, Callable[[Recipe], None]] = {
     "read": read,
     "read_pages": read_pages,
     "spell": spell,
-    "retrieve": retrieve,
     "align": align,
+    "retrieve": retrieve,
     "act": act,
 }
 

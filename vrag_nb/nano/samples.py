@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 from transformers import PreTrainedTokenizerBase, Qwen2_5_VLProcessor
 
-from vrag_nb.nano.looking import UNCOUNTED, Marks, covered_squares
+from vrag_nb.nano.looking import UNCOUNTED, Marks, Targets, covered_squares, square_part
 from vrag_nb.nano.model import FACTOR
 from vrag_nb.nano.tokenizer import token_id
 
@@ -46,8 +46,15 @@ def ask(kind: str, question: str, image: Image.Image | None, answer: str, marks:
 
 def encode(sample: Sample, tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]]:
     """Token ids and labels (IGNORE outside the assistant's words) of one sample."""
+    ids, labels, _ = _encode(sample, tokenizer)
+    return ids, labels
+
+
+def _encode(sample: Sample, tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int], list[tuple[int, str]]]:
+    """`encode`, and the learned texts with the position of their first token."""
     ids: list[int] = []
     labels: list[int] = []
+    learned_texts: list[tuple[int, str]] = []
 
     def add(tokens: list[int], learned: bool) -> None:
         ids.extend(tokens)
@@ -60,12 +67,14 @@ def encode(sample: Sample, tokenizer: PreTrainedTokenizerBase) -> tuple[list[int
         add(tokenizer.encode(f"<|im_start|>{role}\n"), False)
         for part in parts:
             if isinstance(part, str):
+                if learned:
+                    learned_texts.append((len(ids), part))
                 add(tokenizer.encode(part), learned)
             else:
                 add([start, *[pad] * (part.width // FACTOR * (part.height // FACTOR)), end], False)
         add(tokenizer.encode("<|im_end|>"), learned)
         add(tokenizer.encode("\n"), False)
-    return ids, labels
+    return ids, labels, learned_texts
 
 
 def collate(samples: Sequence[Sample], processor: Qwen2_5_VLProcessor) -> dict[str, torch.Tensor]:
@@ -93,18 +102,46 @@ def collate(samples: Sequence[Sample], processor: Qwen2_5_VLProcessor) -> dict[s
     return batch
 
 
-def marked_squares(samples: Sequence[Sample], is_square: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """`looking`'s targets, answers and cues, each (batch, length): 1, 0 or UNCOUNTED. is_square: the image tokens."""
-    answers, cues = (torch.full(is_square.shape, UNCOUNTED) for _ in range(2))
+def looking_targets(samples: Sequence[Sample], input_ids: torch.Tensor, tokenizer: PreTrainedTokenizerBase) -> Targets:
+    """What `looking` should say about a collated batch."""
+    targets = Targets(*(torch.full(input_ids.shape, UNCOUNTED) for _ in range(4)))
+    pad = token_id(tokenizer, "<|image_pad|>")
     for row, sample in enumerate(samples):
-        places = is_square[row].nonzero().flatten()
+        places = (input_ids[row] == pad).nonzero().flatten()
         for image, marks in zip(sample.images, sample.marks, strict=False):
             columns, rows = image.width // FACTOR, image.height // FACTOR
             here, places = places[: rows * columns], places[rows * columns :]
             if marks is not None:
-                answers[row, here] = covered_squares(marks.answer, columns, rows)
-                cues[row, here] = covered_squares(marks.cues, columns, rows)
-    return answers, cues
+                targets.answers[row, here] = covered_squares(marks.answer, columns, rows)
+                targets.cues[row, here] = covered_squares(marks.cues, columns, rows)
+                for before, (x, y) in _letters_read(sample, marks, tokenizer, int(here[-1])):
+                    square = int(y // FACTOR) * columns + int(x // FACTOR)
+                    targets.pointers[row, before] = here[min(square, rows * columns - 1)]
+                    targets.parts[row, before] = square_part(x, y)
+    return targets
+
+
+def _letters_read(
+    sample: Sample, marks: Marks, tokenizer: PreTrainedTokenizerBase, after: int
+) -> list[tuple[int, tuple[float, float]]]:
+    """Where the assistant writes what is printed on an image that it has seen: (position of the token before, centre).
+
+    A token of several letters is read where its first one stands.
+    """
+    read = []
+    if len(marks.letters) != len("".join(marks.printed.split())):
+        return []
+    for start, text in _encode(sample, tokenizer)[2]:
+        begin = text.find(marks.printed) if marks.printed and start > after else -1
+        while begin >= 0:
+            for number, (left, right) in enumerate(tokenizer(text, return_offsets_mapping=True)["offset_mapping"]):
+                token = text[left:right]
+                first = left + len(token) - len(token.lstrip()) - begin
+                if token.strip() and 0 <= first < len(marks.printed):
+                    letter = len("".join(marks.printed[:first].split()))
+                    read.append((start + number - 1, marks.letters[letter]))
+            begin = text.find(marks.printed, begin + 1)
+    return read
 
 
 def exact_match(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
