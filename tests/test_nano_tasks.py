@@ -157,8 +157,8 @@ def test_marks_lie_on_the_squares_of_answer_and_question_words(pool, processor):
 
 def test_letters_to_be_written_are_pointed_at_on_the_image(pool, processor):
     decode, rng, pointed = processor.tokenizer.decode, random.Random(8), set()
-    samples = [drawn_table(rng, 0.9), reading_strip(rng, 0.5), *ExpertSamples(pool)(rng, 1.0)]
-    while len(samples) < 12:
+    samples = [drawn_table(rng, 0.9), *(reading_strip(rng, 0.5) for _ in range(4)), *ExpertSamples(pool)(rng, 1.0)]
+    while len(samples) < 16:
         samples += DeckTasks(pool).question_samples(rng, 1.0)
     batch = collate(samples, processor)
     targets = looking_targets(samples, batch["input_ids"], processor.tokenizer)

@@ -16,6 +16,7 @@ from ctypes import c_double
 from dataclasses import dataclass
 from multiprocessing import Value
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset
@@ -34,8 +35,10 @@ class Stream:
     name: str
     draw: Callable[[random.Random, float], Sample | list[Sample]]
     batch_size: int
-    promote_at: float = 0.6  # exact match over the last batches at which the difficulty rises
+    promote_at: float = 0.6  # the share, over the last batches, at which the difficulty rises
+    promote_on: Literal["match", "found"] = "match"  # exact matches, or best squares that lie in the answer
     difficulty_step: float = 0.01
+    buckets: int = 1  # so many batches are drawn at once and sorted by length, which saves padding
 
 
 class StreamBatches(IterableDataset):
@@ -50,17 +53,28 @@ class StreamBatches(IterableDataset):
         torch.set_num_threads(1)
         worker = torch.utils.data.get_worker_info()
         rng = random.Random(f"{self.seed}/{worker.id if worker else 0}")
-        waiting: dict[str, list[Sample]] = {stream.name: [] for stream in self.streams}
+        drawn: dict[str, list[Sample]] = {stream.name: [] for stream in self.streams}
+        ready: dict[str, list[list[Sample]]] = {stream.name: [] for stream in self.streams}
         while True:
             for stream in self.streams:
-                pool = waiting[stream.name]
-                while len(pool) < stream.batch_size:
-                    drawn = stream.draw(rng, self.difficulties[stream.name].value)
-                    pool.extend(drawn if isinstance(drawn, list) else [drawn])
-                samples, waiting[stream.name] = pool[: stream.batch_size], pool[stream.batch_size :]
+                if not ready[stream.name]:
+                    self._refill(stream, rng, drawn[stream.name], ready[stream.name])
+                samples = ready[stream.name].pop()
                 batch = collate(samples, self.processor)
                 targets = looking_targets(samples, batch["input_ids"], self.processor.tokenizer)
                 yield stream.name, [sample.kind for sample in samples], batch, targets
+
+    def _refill(self, stream: Stream, rng: random.Random, drawn: list[Sample], ready: list[list[Sample]]) -> None:
+        size = stream.batch_size
+        while len(drawn) < size * stream.buckets:
+            new = stream.draw(rng, self.difficulties[stream.name].value)
+            drawn.extend(new if isinstance(new, list) else [new])
+        taken = drawn[: size * stream.buckets]
+        del drawn[: size * stream.buckets]
+        if stream.buckets > 1:
+            taken.sort(key=lambda sample: sum(image.width * image.height for image in sample.images))
+        ready.extend(taken[start : start + size] for start in range(0, len(taken), size))
+        rng.shuffle(ready)
 
 
 class RunningMatch:
@@ -116,7 +130,8 @@ def train_streams(
         model.load_state_dict(state["model"])
         looking.load_state_dict(state["looking"])
         optimisers.load_state_dict(state["optimisers"])
-        step, spent, running = state["step"], state["spent"], RunningMatch(state["running"])
+        step, spent = state["step"], state["spent"]
+        running, found = RunningMatch(state["running"]), RunningMatch(state["found"])
         for name, level in state["difficulties"].items():
             difficulties[name].value = level
     log = RunLog(folder / "log.jsonl", step)
@@ -138,7 +153,8 @@ def train_streams(
             matches = exact_match(output.logits.detach(), batch["labels"])
             running.update(kinds, matches)
             found.update(kinds, on_answer)
-            _promote(by_name[name], difficulties[name], running, kinds)
+            stream = by_name[name]
+            _promote(stream, difficulties[name], running if stream.promote_on == "match" else found, kinds)
         optimisers.step(spent / seconds)
         step, spent = step + 1, time.perf_counter() - started
         if step % 10 == 0:
@@ -161,6 +177,7 @@ def train_streams(
                     "step": step,
                     "spent": spent,
                     "running": running.means,
+                    "found": found.means,
                     "difficulties": {k: v.value for k, v in difficulties.items()},
                 },
             )

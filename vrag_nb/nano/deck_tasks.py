@@ -17,6 +17,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pymupdf
 from PIL import Image
 
@@ -93,11 +94,16 @@ class DrawnPage:
         ]
         return render(self.image, (x0, y0, x1, y1), (width, height)), glyphs
 
-    def as_shown(self) -> DrawnPage:
-        """The page at the size the agent is shown; an eighth of the memory."""
-        image, glyphs = self.window()
-        across, down = image.width / self.image.width, image.height / self.image.height
-        words = [(word, (x0 * across, y0 * down, x1 * across, y1 * down)) for word, (x0, y0, x1, y1) in self.words]
+    def part(self, box: Box | None = None) -> DrawnPage:
+        """The crop `box` (page pixels; None: the page) as a page of its own, at the size the agent is shown it."""
+        x0, y0, x1, y1 = (round(v) for v in (box or (0, 0, *self.image.size)))
+        image, glyphs = self.window((x0, y0, x1, y1))
+        across, down = image.width / (x1 - x0), image.height / (y1 - y0)
+        inside = [(word, place) for word, place in self.words if _contains((x0, y0, x1, y1), place)]
+        words = [
+            (word, ((a - x0) * across, (b - y0) * down, (c - x0) * across, (d - y0) * down))
+            for word, (a, b, c, d) in inside
+        ]
         return DrawnPage(image, glyphs, words)
 
     def marks(self, question: str, answers: Sequence[Box], box: Box | None = None, printed: str = "") -> Marks:
@@ -126,6 +132,40 @@ class DrawnPage:
         wanted = "".join(printed.split())
         start = "".join(g.character for g in inside).find(wanted)
         return [(g.x, g.y) for g in inside[start : start + len(wanted)]] if start >= 0 else []
+
+
+def _contains(box: Box, place: Box) -> bool:
+    return box[0] <= place[0] and box[1] <= place[1] and place[2] <= box[2] and place[3] <= box[3]
+
+
+def words_of(glyphs: Sequence[Glyph], half: float = 4.0) -> list[tuple[str, Box]]:
+    """Runs of characters of a line as words, their boxes reaching `half` pixels beyond the outer centres."""
+    words: list[tuple[str, Box]] = []
+    run: list[Glyph] = []
+    for glyph in [*sorted(glyphs, key=lambda g: (g.line, g.x)), Glyph(" ", 0.0, 0.0, -1)]:
+        if run and (glyph.character.isspace() or glyph.line != run[-1].line):
+            box = (run[0].x - half, run[0].y - half, run[-1].x + half, run[-1].y + half)
+            words.append(("".join(g.character for g in run), box))
+            run = []
+        if not glyph.character.isspace():
+            run.append(glyph)
+    return words
+
+
+def repainted(rng: random.Random, image: Image.Image) -> Image.Image:
+    """The image in other colours: all of it or a strip along one side inverted, and everything tinted a little."""
+    pixels = np.asarray(image, dtype=np.float32)
+    if rng.random() < 0.6:
+        region = [slice(None), slice(None)]
+        if rng.random() < 0.7:
+            axis = rng.randrange(2)
+            cut = round(rng.uniform(0.1, 0.5) * pixels.shape[axis])
+            region[axis] = slice(None, cut) if rng.random() < 0.5 else slice(-cut, None)
+        pixels = pixels.copy()
+        pixels[tuple(region)] = 255 - pixels[tuple(region)]
+    strength = rng.uniform(0, 0.25)
+    tint = np.array([rng.uniform(0, 255) for _ in range(3)], dtype=np.float32)
+    return Image.fromarray((pixels * (1 - strength) + tint * strength).astype(np.uint8))
 
 
 def telling_words(text: str) -> set[str]:

@@ -30,7 +30,7 @@ from transformers import PreTrainedTokenizerBase, Qwen2_5_VLForConditionalGenera
 
 from vrag_nb.documents.decks.generate import pretraining_deck
 from vrag_nb.nano.aligning import Stream, train_streams
-from vrag_nb.nano.deck_tasks import DeckPool, DeckTasks, DrawnPage
+from vrag_nb.nano.deck_tasks import DeckPool, DeckTasks, DrawnPage, repainted, words_of
 from vrag_nb.nano.expert import ExpertSamples
 from vrag_nb.nano.lookups import drawn_table, reading_strip
 from vrag_nb.nano.model import build_nano_vlm, build_processor, save_checkpoint
@@ -43,6 +43,7 @@ from vrag_nb.nano.retriever import (
     see_pages,
     train_retriever,
 )
+from vrag_nb.nano.scribbles import scribble
 from vrag_nb.nano.tokenizer import build_tokenizer
 from vrag_nb.records import Question, read_questions
 
@@ -154,9 +155,9 @@ def align(recipe: Recipe) -> None:
     _load(model, recipe.runs / "spell")
     tasks = DeckTasks(DeckPool(pretraining_deck, size=14, draws_per_deck=120))
     streams = [
-        Stream("read", reading_strip, 20),
-        Stream("table", drawn_table, 24),
-        Stream("deck", tasks.question_samples, 16),
+        Stream("read", reading_strip, 16),
+        Stream("table", drawn_table, 24, promote_on="found"),
+        Stream("deck", tasks.question_samples, 20),
     ]
     train_streams(
         model,
@@ -194,14 +195,23 @@ def mixed_deck(recipe: Recipe, seed: int) -> tuple[bytes, list[Question]]:
 
 
 def retriever_material(recipe: Recipe, decks: int) -> tuple[list[DrawnPage], list[QueryGroup]]:
-    """The pages of `decks` invented decks and all train decks, and the queries that should find them."""
+    """Pages and the queries that should find them: all train decks, `decks` invented ones, and groups of scribbles.
+
+    There are few layouts to train on, and a retriever learns them by heart: which corner names the deck, in which
+    colour. So invented decks are repainted and their pages shown in part, and scribbles, which have no layout at all,
+    are searched by the words on them.
+    """
     train = [((recipe.corpus / "documents" / f"{d}.pdf").read_bytes(), q) for d, q in train_questions(recipe).items()]
+    rng = random.Random(recipe.seed)
     drawn: list[DrawnPage] = []
     groups: list[QueryGroup] = []
-    for pdf, questions in tqdm([*train, *(pretraining_deck(10_000 + n) for n in range(decks))], desc="drawing decks"):
+    for number in tqdm(range(len(train) + decks), desc="drawing decks"):
+        known = number < len(train)
+        pdf, questions = train[number] if known else pretraining_deck(10_000 + number)
         first = len(drawn)
         with pymupdf.open(stream=pdf, filetype="pdf") as document:
-            drawn += [DrawnPage.render(page).as_shown() for page in document]
+            pages = [DrawnPage.render(page).part() for page in document]
+        drawn += pages if known and rng.random() < 0.5 else [_disguised(rng, page) for page in pages]
         queries = []
         for question in questions:
             facts = (question.meta_info.model_extra or {}).get("needed_facts", [])
@@ -210,7 +220,29 @@ def retriever_material(recipe: Recipe, decks: int) -> tuple[list[DrawnPage], lis
                 queries.append((question.query, first + facts[0]["page"] - 1))
         if queries:
             groups.append(QueryGroup(list(range(first, len(drawn))), queries))
+    for _ in tqdm(range(decks // 2), desc="scribbling"):
+        first = len(drawn)
+        drawn += [scribbled_page(rng) for _ in range(8)]
+        members = list(range(first, len(drawn)))
+        groups.append(QueryGroup(members, [(" ".join(w for w, _ in drawn[n].words[:5]), n) for n in members]))
     return drawn, groups
+
+
+def _disguised(rng: random.Random, page: DrawnPage) -> DrawnPage:
+    """The page repainted, and one time in three with its edges cut off (what is cut off cannot be matched)."""
+    page = DrawnPage(repainted(rng, page.image), page.glyphs, page.words)
+    if rng.random() < 0.67:
+        return page
+    width, height = page.image.size
+    cut = (rng.uniform(0, 0.2) * width, rng.uniform(0, 0.2) * height)
+    return page.part((cut[0], cut[1], width * rng.uniform(0.8, 1), height * rng.uniform(0.8, 1)))
+
+
+def scribbled_page(rng: random.Random) -> DrawnPage:
+    """A page of random words in random places, of 128 squares or a few more."""
+    columns, rows = rng.choice([(16, 8), (13, 10), (10, 13)])
+    image, glyphs = scribble(rng, columns, rows, rng.uniform(0.3, 1.0))
+    return DrawnPage(image, glyphs, words_of(glyphs))
 
 
 def retrieve(recipe: Recipe) -> None:
@@ -231,7 +263,10 @@ def act(recipe: Recipe) -> None:
     model = Qwen2_5_VLForConditionalGeneration.from_pretrained(recipe.models / "nano-base", dtype=torch.float32)
     processor = build_processor(tokenizer())
     pool = DeckPool(partial(mixed_deck, recipe))
-    streams = [Stream("act", ExpertSamples(pool), 10), Stream("deck", DeckTasks(pool).question_samples, 12)]
+    streams = [
+        Stream("act", ExpertSamples(pool, max_turns=5), 10, buckets=6),
+        Stream("deck", DeckTasks(pool).question_samples, 10),
+    ]
     train_streams(
         model,
         processor,

@@ -35,6 +35,7 @@ from vrag_nb.nano.looking import covered_squares
 from vrag_nb.nano.model import FACTOR
 from vrag_nb.nano.optimisation import Optimisers, RunLog, load_state, save_state, to_bfloat16
 
+LEGIBLE = 7.0  # shown pixels: a line of text lower than this is not to be read
 WORDS = re.compile(r"[^\s]*[^\s\W]")  # a word without the punctuation that follows it
 
 
@@ -87,12 +88,12 @@ def build_retriever_processor(processor: Qwen2_5_VLProcessor) -> ColQwen2_5_Proc
 
 
 def word_squares(page: DrawnPage, columns: int, rows: int) -> list[tuple[str, list[int]]]:
-    """The plain words of a page and the squares of its shown image that hold them."""
+    """The plain words of a page and the squares of its shown image that hold them; words too small to read left out."""
     found = []
     across, down = columns * FACTOR / page.image.width, rows * FACTOR / page.image.height
     for word, (x0, y0, x1, y1) in page.words:
         box = (x0 * across, y0 * down, x1 * across, y1 * down)
-        if plain := plain_word(word):
+        if (plain := plain_word(word)) and min(box[2] - box[0], box[3] - box[1]) >= LEGIBLE:
             found.append((plain, covered_squares([box], columns, rows).nonzero().flatten().tolist()))
     return found
 
