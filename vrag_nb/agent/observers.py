@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -29,7 +30,8 @@ class Settings(BaseModel):
     max_turns: action turns before the forced answer. top_k: how far down the ranked list a search looks.
     images_per_search: unseen pages shown per search. padding: shown pixels added on every side of a box.
     min_pixels, max_pixels, factor: the budget of one shown image. min_crop: page pixels a box must cover.
-    formats, forced_text, nothing_new_text, nothing_found_text: what the environment says.
+    formats, forced_text, nothing_new_text, nothing_found_text: what the environment says. observation_text: what it
+    says after a page or a crop; {question} stands for the question.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -44,6 +46,7 @@ class Settings(BaseModel):
     system: str | None = None
     formats: str = FORMATS
     forced_text: str = "No more actions are left. Answer now: <answer>answer</answer>."
+    observation_text: str = ""
     nothing_new_text: str = "Every page found has been shown already. Search for something else, or answer."
     nothing_found_text: str = "The search found no page. Search for something else, or answer."
 
@@ -101,7 +104,8 @@ class SearchObserver:
         view = View.whole((page.width, page.height), self.settings.budget)
         session.seen.append(page_id)
         session.last_page, session.last_view = page_id, view
-        return _image_observation("page", page_id, page.image, view)
+        text = observation_text(self.settings, session.question)
+        return _image_observation("page", page_id, page.image, view, text)
 
 
 class CropObserver:
@@ -120,12 +124,19 @@ class CropObserver:
             raise InvalidAction(str(error)) from None
         session.last_view = view
         page = self.pages.page(session.last_page)
-        return [_image_observation("crop", page.page_id, page.image, view)]
+        text = observation_text(self.settings, session.question)
+        return [_image_observation("crop", page.page_id, page.image, view, text)]
 
 
-def _image_observation(kind: str, page_id: str, image: str, view: View) -> Observation:
+def observation_text(settings: Settings, question: Question) -> str:
+    """What is said after an image about this question."""
+    return settings.observation_text.replace("{question}", question.query)
+
+
+def _image_observation(kind: Literal["page", "crop"], page_id: str, image: str, view: View, text: str) -> Observation:
     return Observation(
-        kind="page" if kind == "page" else "crop",
+        kind=kind,
+        text=text,
         page_id=page_id,
         image=image,
         crop_box=view.crop_box,

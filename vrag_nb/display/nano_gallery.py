@@ -10,9 +10,10 @@ from PIL import Image as PILImage
 
 from vrag_nb.agent.environment import Session
 from vrag_nb.agent.policy import Image
+from vrag_nb.nano.deck_tasks import Box, DrawnPage
 from vrag_nb.nano.glyphs import CHARACTERS, EMPTY, IGNORE, Glyph, slot_targets
-from vrag_nb.nano.looking import Marks, covered_squares
-from vrag_nb.nano.samples import Sample
+from vrag_nb.nano.looking import Look, covered_squares
+from vrag_nb.nano.samples import Sample, telling_words
 
 FACTOR = 28
 
@@ -33,13 +34,15 @@ def glyph_figure(image: PILImage.Image, glyphs: Sequence[Glyph]) -> Figure:
     return figure
 
 
-def marks_figure(question: str, views: Sequence[tuple[str, PILImage.Image, Marks]]) -> Figure:
-    """Images as the agent is shown them, with the squares that hold words of the question and that answer it."""
+def marks_figure(question: str, views: Sequence[tuple[str, DrawnPage, Box | None, Look]]) -> Figure:
+    """Windows of pages as the agent is shown them, with the squares that hold words of the question and its answer."""
     figure, axes = plt.subplots(1, len(views), figsize=(6.5 * len(views), 4), squeeze=False)
-    for axis, (title, image, marks) in zip(axes[0], views, strict=True):
+    asked = telling_words(question)
+    for axis, (title, page, box, look) in zip(axes[0], views, strict=True):
+        image, cues = page.window(box)[0], [place for word, place in page.words_in(box) if telling_words(word) & asked]
         columns, rows = image.width // FACTOR, image.height // FACTOR
         axis.imshow(image)
-        for boxes, colour in ((marks.cues, "#0072b2"), (marks.answer, "#d55e00")):
+        for boxes, colour in ((cues, "#0072b2"), (look.boxes, "#d55e00")):
             for index in covered_squares(boxes, columns, rows).nonzero().flatten().tolist():
                 corner = (index % columns * FACTOR, index // columns * FACTOR)
                 axis.add_patch(plt.Rectangle(corner, FACTOR, FACTOR, color=colour, alpha=0.35, linewidth=0))

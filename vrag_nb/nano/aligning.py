@@ -147,12 +147,13 @@ def train_streams(
             name, kinds, batch, targets = next(loader)
             waited += time.perf_counter() - before
             output = model(**batch, use_cache=False)
-            look_loss, on_answer = looking.loss(targets)
+            look_loss, pointed = looking.loss(targets)
             ((output.loss + look_loss) / len(streams)).backward()
             losses[name] = output.loss.item()
-            matches = exact_match(output.logits.detach(), batch["labels"])
-            running.update(kinds, matches)
-            found.update(kinds, on_answer)
+            rows, matches = exact_match(output.logits.detach(), batch["labels"])
+            running.update([kinds[row] for row in rows], matches)
+            if "answer" in pointed:
+                found.update([kinds[row] for row in targets.pointers["answer"].rows], pointed["answer"])
             stream = by_name[name]
             _promote(stream, difficulties[name], running if stream.promote_on == "match" else found, kinds)
         optimisers.step(spent / seconds)

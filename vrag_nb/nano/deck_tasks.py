@@ -13,9 +13,9 @@ them one by one, and draws samples from them:
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pymupdf
@@ -23,9 +23,9 @@ from PIL import Image
 
 from vrag_nb.agent.geometry import Box, Budget, render
 from vrag_nb.nano.glyphs import Glyph
-from vrag_nb.nano.looking import Marks
+from vrag_nb.nano.looking import Look
 from vrag_nb.nano.model import MAX_PIXELS, MIN_PIXELS
-from vrag_nb.nano.samples import Sample, ask
+from vrag_nb.nano.samples import Sample
 from vrag_nb.records import Question
 
 DPI = 150
@@ -106,23 +106,30 @@ class DrawnPage:
         ]
         return DrawnPage(image, glyphs, words)
 
-    def marks(self, question: str, answers: Sequence[Box], box: Box | None = None, printed: str = "") -> Marks:
-        """What `looking` should find in the window on `box`: boxes of answers (page pixels), words of the question.
+    def shown(self, boxes: Sequence[Box], box: Box | None = None) -> list[Box]:
+        """Boxes in page pixels as they lie in the window on `box`, in shown pixels."""
+        x0, y0, across, down = self._scale(box)
+        return [((a - x0) * across, (b - y0) * down, (c - x0) * across, (d - y0) * down) for a, b, c, d in boxes]
 
-        printed: what is printed in the first of the answers' boxes, if it is to be read.
+    def words_in(self, box: Box | None = None) -> list[tuple[str, Box]]:
+        """The words of the window on `box`, in shown pixels."""
+        inside = [(word, place) for word, place in self.words if box is None or _contains(box, place)]
+        return list(zip([word for word, _ in inside], self.shown([place for _, place in inside], box), strict=True))
+
+    def look(self, turn: int, image: int, places: Sequence[Box], box: Box | None = None, printed: str = "") -> Look:
+        """Where the answer of a turn stands: `places` (page pixels) in the window on `box`, shown as that image.
+
+        printed: what is printed in the first of the places, if it is to be read.
         """
+        x0, y0, across, down = self._scale(box)
+        centres = self._letters(places[0], printed) if printed and places else []
+        letters = [((x - x0) * across, (y - y0) * down) for x, y in centres]
+        return Look(turn, image, self.shown(places, box), printed if letters else "", letters)
+
+    def _scale(self, box: Box | None) -> tuple[int, int, float, float]:
         x0, y0, x1, y1 = (round(v) for v in (box or (0, 0, *self.image.size)))
         width, height = BUDGET.size(x1 - x0, y1 - y0)
-        across, down = width / (x1 - x0), height / (y1 - y0)
-
-        def shown(boxes: Sequence[Box]) -> list[Box]:
-            return [((a - x0) * across, (b - y0) * down, (c - x0) * across, (d - y0) * down) for a, b, c, d in boxes]
-
-        asked = telling_words(question)
-        cues = shown([place for word, place in self.words if telling_words(word) & asked])
-        centres = self._letters(answers[0], printed) if printed and answers else []
-        letters = [((x - x0) * across, (y - y0) * down) for x, y in centres]
-        return Marks(shown(answers), cues, printed if letters else "", letters)
+        return x0, y0, width / (x1 - x0), height / (y1 - y0)
 
     def _letters(self, box: Box, printed: str) -> list[tuple[float, float]]:
         """Centres (page pixels) of the letters of `printed` in a box, without spaces; none if it reads otherwise."""
@@ -168,20 +175,16 @@ def repainted(rng: random.Random, image: Image.Image) -> Image.Image:
     return Image.fromarray((pixels * (1 - strength) + tint * strength).astype(np.uint8))
 
 
-def telling_words(text: str) -> set[str]:
-    """The words of a text that could be looked for on a page: lower case, numbers and words of three letters on."""
-    words = re.findall(r"[^\W_]+", text.lower())
-    return {word for word in words if len(word) > (1 if word.isdigit() else 2) and word not in COMMON_WORDS}
-
-
-def look_for(question: Question, page: DrawnPage, number: int, box: Box | None = None) -> Marks:
+def look_for(
+    question: Question, page: DrawnPage, number: int, turn: int, image: int, box: Box | None = None
+) -> Look | None:
     """Where to look on page `number` or its crop `box`: at printed answers, or on a whole page, the part to enlarge."""
     extra = question.meta_info.model_extra or {}
     enlarge = box is None and extra.get("needs_crop")
     facts = [fact for fact in extra.get("needed_facts", []) if fact["page"] == number and (enlarge or fact["printed"])]
     boxes = [page.box(tuple(fact["box" if enlarge else "answer_box"])) for fact in facts]
     printed = str(facts[0]["value"]) if facts and not enlarge else ""
-    return page.marks(question.query, boxes, box, printed)
+    return page.look(turn, image, boxes, box, printed) if boxes else None
 
 
 def jitter(rng: random.Random, box: Box, size: tuple[int, int], amount: float = 0.05) -> Box:
@@ -250,29 +253,54 @@ class DeckTasks:
         return page.window((x, y, x + across * width, y + down * height))
 
     def question_samples(self, rng: random.Random, difficulty: float) -> list[Sample]:
-        """Every sample with an image that one random question of a random deck gives; none for a multi-hop one."""
+        """One view of a page and up to eight questions about it, one after another: of one kind, chosen at random."""
         pages, questions = self.pool.pick(rng)
-        question = rng.choice(questions)
-        facts = (question.meta_info.model_extra or {}).get("needed_facts", [])
-        if len(facts) != 1:
-            return []
-        fact, page = facts[0], pages[facts[0]["page"] - 1]
-        shown, _ = page.window()
-        gold = page.box(tuple(fact["box"]))
-        needs_crop = bool((question.meta_info.model_extra or {}).get("needs_crop"))
-        around = jitter(rng, gold, page.image.size)
-        crop, _ = page.window(around)
-        marks = look_for(question, page, fact["page"], around)
-        samples = [ask("crop", question.query, crop, question.reference_answer, marks)]
-        marks = look_for(question, page, fact["page"])
-        if needs_crop:
-            box = jitter(random.Random(0), gold, page.image.size, 0.0)
-            samples.append(ask("point", f"Where: {question.query}", shown, written_box(box, page.image, shown), marks))
-        else:
-            samples.append(ask("page", question.query, shown, question.reference_answer, marks))
-        if rng.random() < 0.4:
-            right = rng.random() < 0.5 or len(pages) < 2
-            number = fact["page"] if right else rng.choice([n for n in range(1, len(pages) + 1) if n != fact["page"]])
-            other, marks = pages[number - 1], look_for(question, pages[number - 1], number)
-            samples.append(ask("match", f"Match: {question.query}", other.window()[0], "yes" if right else "no", marks))
-        return samples
+        single = [question for question in questions if len(_facts(question)) == 1]
+        first = rng.choice(single)
+        number = _facts(first)[0]["page"]
+        here = [question for question in single if _facts(question)[0]["page"] == number]
+        rng.shuffle(here)
+        kind = rng.choices(("crop", "point", "page", "match"), (5, 3, 2, 2))[0]
+        if kind == "match":
+            elsewhere = [question for question in single if question not in here]
+            mixed = [(q, "yes") for q in here[:4]] + [(q, "no") for q in rng.sample(elsewhere, min(4, len(elsewhere)))]
+            rng.shuffle(mixed)
+            return [self._asked("match", pages, number, [(q, f"Match: {q.query}", said) for q, said in mixed])]
+        page = pages[number - 1]
+        if kind == "crop":
+            box = jitter(rng, page.box(tuple(_facts(first)[0]["box"])), page.image.size)
+            inside = [q for q in here if _contains(box, page.box(tuple(_facts(q)[0]["box"])))]
+            asked = [(q, q.query, q.reference_answer) for q in inside[:8]]
+            return [self._asked("crop", pages, number, asked, box)]
+        small = [q for q in here if bool((q.meta_info.model_extra or {}).get("needs_crop")) == (kind == "point")]
+        shown = page.window()[0]
+        asked = [(q, q.query, q.reference_answer) for q in small[:8]]
+        if kind == "point":
+            boxes = [
+                jitter(random.Random(0), page.box(tuple(_facts(q)[0]["box"])), page.image.size, 0.0) for q in small
+            ]
+            asked = [
+                (q, f"Where: {q.query}", written_box(box, page.image, shown))
+                for q, box in zip(small[:4], boxes, strict=False)
+            ]
+        return [self._asked(kind, pages, number, asked)] if asked else []
+
+    def _asked(
+        self,
+        kind: str,
+        pages: list[DrawnPage],
+        number: int,
+        asked: Sequence[tuple[Question, str, str]],
+        box: Box | None = None,
+    ) -> Sample:
+        page = pages[number - 1]
+        turns: list[tuple[str, list[str | Image.Image]]] = []
+        looks = []
+        for question, words, answer in asked:
+            turns += [("user", [words] if turns else [page.window(box)[0], words]), ("assistant", [answer])]
+            looks.append(look_for(question, page, number, len(turns) - 1, 0, box))
+        return Sample(kind, turns, words=[page.words_in(box)], looks=[look for look in looks if look])
+
+
+def _facts(question: Question) -> list[dict[str, Any]]:
+    return (question.meta_info.model_extra or {}).get("needed_facts", [])

@@ -23,12 +23,16 @@ from vrag_nb.agent.policy import Generation, Image
 from vrag_nb.agent.prompting import fill_prompt, load_prompt
 from vrag_nb.agent.trajectory import Observation
 from vrag_nb.nano.deck_tasks import BUDGET, Box, DeckPool, DrawnPage, jitter, look_for
-from vrag_nb.nano.looking import Marks
+from vrag_nb.nano.looking import Look
 from vrag_nb.nano.samples import Sample
 from vrag_nb.records import Hit, Page, Question, page_id
 
 EXPERT_SETTINGS = Settings(
-    max_turns=6, top_k=10, min_pixels=BUDGET.min_pixels, max_pixels=BUDGET.max_pixels, system=None
+    max_turns=6,
+    top_k=10,
+    min_pixels=BUDGET.min_pixels,
+    max_pixels=BUDGET.max_pixels,
+    observation_text="{question}",
 )
 
 
@@ -159,18 +163,20 @@ def refuse_crop(session: Session, action: Action, hits: list[Hit]) -> list[Obser
 def session_sample(session: Session, pages: list[DrawnPage]) -> Sample:
     """A session as a training sample: the loss will cover the expert's turns."""
     turns: list[tuple[str, list[str | PILImage.Image]]] = []
-    marks: list[Marks] = []
-    for message in session.conversation:
-        parts: list[str | PILImage.Image] = []
-        for part in message.parts:
-            if isinstance(part, Image):
-                number = int((part.page_id or "").rpartition("_")[2])
-                marks.append(look_for(session.question, pages[number - 1], number, part.crop_box))
-                parts.append(part.resolved())
-            else:
-                parts.append(part.text)
-        turns.append((message.role, parts))
-    return Sample("act", turns, marks=marks)
+    views: list[tuple[int, Box | None]] = []
+    looks: list[Look] = []
+    for number, message in enumerate(session.conversation):
+        turns.append((message.role, [p.resolved() if isinstance(p, Image) else p.text for p in message.parts]))
+        views += [(_number(part.page_id), part.crop_box) for part in message.parts if isinstance(part, Image)]
+        if message.role == "assistant" and views:
+            shown, box = views[-1]
+            look = look_for(session.question, pages[shown - 1], shown, number, len(views) - 1, box)
+            looks += [look] if look else []
+    return Sample("act", turns, words=[pages[shown - 1].words_in(box) for shown, box in views], looks=looks)
+
+
+def _number(page_id: str | None) -> int:
+    return int((page_id or "").rpartition("_")[2])
 
 
 def forced_sample(question: Question, pages: list[DrawnPage], rng: random.Random) -> Sample:
@@ -191,11 +197,12 @@ def forced_sample(question: Question, pages: list[DrawnPage], rng: random.Random
     turns: list[tuple[str, list[str | PILImage.Image]]] = [
         ("user", [prompt]),
         ("assistant", [f"<search>{question.query}</search>"]),
-        ("user", [*images, EXPERT_SETTINGS.forced_text]),
+        ("user", [part for image in images for part in (image, question.query)] + [EXPERT_SETTINGS.forced_text]),
         ("assistant", [answer]),
     ]
-    marks = [look_for(question, pages[number], number + 1) for number in chosen]
-    return Sample("forced", turns, learn_from=3, marks=marks)
+    looks = [look_for(question, pages[number], number + 1, 3, place) for place, number in enumerate(chosen)]
+    words = [pages[number].words_in() for number in chosen]
+    return Sample("forced", turns, learn_from=3, words=words, looks=[look for look in looks if look])
 
 
 class ExpertSamples:

@@ -1,11 +1,13 @@
-"""Dense supervision of the language side: where the question's words stand, where the answer, where its next letter.
+"""Dense supervision of the language side: where a word of the question stands, where the answer, where its next letter.
 
 A loss on the answer's letters alone tells a model of this size very little about *where* it should have looked. We
-drew the image, so we know, and three heads ask the language model on its way:
+drew the image, so we know. Three heads tap the language model on its way, and each asks of some text tokens which
+squares of the images before them they are about, by a query and a key as attention would:
 
-- after a third of the layers, of every square: does it hold a word of the question (a cue)?
-- after half of them, of every square: does the answer stand in it?
-- after two thirds, of every token about to be written: in which square does it stand, and in which part of that?
+- after a third of the layers, the last token of each word that is printed on an image: where is it printed?
+- after half of them, the token before an answer: where does the answer stand?
+- after two thirds, each token before one that is read off an image: in which square does that stand, and in which part
+  of the square?
 
 The heads are used in training only and thrown away. They are for the language model what dense glyph supervision is
 for the vision tower.
@@ -13,7 +15,7 @@ for the vision tower.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,42 +26,46 @@ from transformers import Qwen2_5_VLForConditionalGeneration
 from vrag_nb.agent.geometry import Box
 from vrag_nb.nano.model import FACTOR
 
-UNCOUNTED = -1
 PARTS = 8
+DEPTHS = {"word": 1 / 3, "answer": 1 / 2, "letter": 2 / 3}  # of the layers, after which each head taps
+WEIGHTS = {"word": 0.25, "answer": 0.25, "letter": 0.3}
 
 
 @dataclass(frozen=True)
-class Marks:
-    """What is known about one image, in its own pixels; what is left empty is not supervised.
+class Look:
+    """What is known about one answer of the assistant.
 
-    answer: boxes to be looked at. cues: boxes of the question's words. printed: the answer as it is printed, and
-    letters: the centres of its letters, spaces left out.
+    turn: its place in the conversation. image: which of the sample's images it is about. boxes: where on it the answer
+    stands, in the image's own pixels. printed: the answer as it is printed there, and letters: the centres of its
+    letters, spaces left out; both empty where it is not printed.
     """
 
-    answer: Sequence[Box] = ()
-    cues: Sequence[Box] = ()
+    turn: int
+    image: int
+    boxes: Sequence[Box]
     printed: str = ""
     letters: Sequence[tuple[float, float]] = ()
 
 
 @dataclass(frozen=True)
-class Targets:
-    """What the heads should say, each (batch, length).
+class Pointers:
+    """What one head should say: n tokens by row and position, and the right squares, (n, length) bool.
 
-    answers, cues: at image tokens 1 yes, 0 no; UNCOUNTED at text and at images that are not marked. pointers: at each
-    token before one that is read off an image, the position of the square to read; parts: which of PARTS parts of it;
-    UNCOUNTED elsewhere.
+    parts: (n,) which of PARTS parts of the square, for letters.
     """
 
-    answers: torch.Tensor
-    cues: torch.Tensor
-    pointers: torch.Tensor
+    rows: torch.Tensor
+    positions: torch.Tensor
+    squares: torch.Tensor
     parts: torch.Tensor
 
 
-def square_part(x: float, y: float) -> int:
-    """In which of a square's PARTS parts, four across and two down, a point of an image lies."""
-    return int(x % FACTOR * 4 / FACTOR) + 4 * int(y % FACTOR * 2 / FACTOR)
+@dataclass(frozen=True)
+class Targets:
+    """What the heads should say about a batch, and which tokens are squares, (batch, length) bool."""
+
+    is_square: torch.Tensor
+    pointers: Mapping[str, Pointers]
 
 
 def covered_squares(boxes: Sequence[Box], columns: int, rows: int, share: float = 0.2) -> torch.Tensor:
@@ -76,18 +82,36 @@ def covered_squares(boxes: Sequence[Box], columns: int, rows: int, share: float 
     return covered.flatten()
 
 
+def square_part(x: float, y: float) -> int:
+    """In which of a square's PARTS parts, four across and two down, a point of an image lies."""
+    return int(x % FACTOR * 4 / FACTOR) + 4 * int(y % FACTOR * 2 / FACTOR)
+
+
+class Pointer(nn.Module):
+    """Scores of squares for tokens: a query and a key, as in attention."""
+
+    def __init__(self, width: int, size: int = 64) -> None:
+        super().__init__()
+        self.norm, self.query, self.key = nn.LayerNorm(width), nn.Linear(width, size), nn.Linear(width, size)
+
+    def forward(self, hidden: torch.Tensor, rows: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """(n, length) scores of all tokens of their conversation."""
+        hidden = self.norm(hidden)
+        queries = self.query(hidden[rows, positions])
+        return torch.einsum("nd,nsd->ns", queries, self.key(hidden)[rows]).float() / queries.shape[-1] ** 0.5
+
+
 class Looking(nn.Module):
     """The heads, tapping a model's layers while it runs; `loss` is asked right after the model's forward pass."""
 
     def __init__(self, model: Qwen2_5_VLForConditionalGeneration) -> None:
         super().__init__()
         config: Any = model.config.text_config
-        width, layers = config.hidden_size, model.model.language_model.layers
-        self.cue, self.answer = nn.Linear(width, 1), nn.Linear(width, 1)
-        self.norm, self.part = nn.LayerNorm(width), nn.Linear(width, PARTS)
-        self.query, self.key = nn.Linear(width, 64), nn.Linear(width, 64)
+        layers = model.model.language_model.layers
+        self.pointers = nn.ModuleDict({name: Pointer(config.hidden_size) for name in DEPTHS})
+        self.part = nn.Linear(config.hidden_size, PARTS)
         self._seen: dict[str, torch.Tensor] = {}
-        for name, share in (("cue", 1 / 3), ("answer", 1 / 2), ("letter", 2 / 3)):
+        for name, share in DEPTHS.items():
             layers[max(0, int(len(layers) * share) - 1)].register_forward_hook(self._tap(name))
 
     def _tap(self, name: str) -> Any:
@@ -96,37 +120,19 @@ class Looking(nn.Module):
 
         return hook
 
-    def loss(self, targets: Targets) -> tuple[torch.Tensor, torch.Tensor]:
-        """The heads' losses, summed, and which samples' best square lies in the answer ((batch,) bool)."""
-        answer_loss, found = self._answer_loss(targets.answers)
-        return 0.25 * answer_loss + self._cue_loss(targets.cues) + 0.3 * self._letter_loss(targets), found
-
-    def _answer_loss(self, answers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Cross-entropy over all counted squares of a sample against the uniform distribution over the right ones."""
-        scores = self.answer(self._seen["answer"]).squeeze(-1).float()
-        right = (answers == 1).float()
-        log_shares = scores.masked_fill(answers == UNCOUNTED, -1e4).log_softmax(-1)
-        asked = right.sum(-1) > 0
-        found = right.gather(1, log_shares.argmax(-1, keepdim=True)).squeeze(1) > 0
-        if not asked.any():
-            return scores.sum() * 0, found
-        return (-(log_shares * right).sum(-1) / right.sum(-1).clamp(min=1))[asked].mean(), found
-
-    def _cue_loss(self, cues: torch.Tensor) -> torch.Tensor:
-        """Binary cross-entropy per counted square."""
-        scores, counted = self.cue(self._seen["cue"]).squeeze(-1).float(), cues != UNCOUNTED
-        if not counted.any():
-            return scores.sum() * 0
-        return nn.functional.binary_cross_entropy_with_logits(scores[counted], cues[counted].float())
-
-    def _letter_loss(self, targets: Targets) -> torch.Tensor:
-        """Cross-entropy over the counted squares of the sample, and over the parts of a square."""
-        hidden = self.norm(self._seen["letter"])
-        rows, places = (targets.pointers != UNCOUNTED).nonzero(as_tuple=True)
-        if not len(rows):
-            return hidden.sum() * 0
-        asking = hidden[rows, places]
-        scores = torch.einsum("nd,nsd->ns", self.query(asking), self.key(hidden)[rows]).float() / 8
-        scores = scores.masked_fill(targets.answers[rows] == UNCOUNTED, -1e4)
-        where = nn.functional.cross_entropy(scores, targets.pointers[rows, places])
-        return where + nn.functional.cross_entropy(self.part(asking).float(), targets.parts[rows, places])
+    def loss(self, targets: Targets) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """The heads' weighted losses, summed; and per head, which of its tokens point right ((n,) bool)."""
+        total, right = next(iter(self._seen.values())).sum() * 0, {}
+        for name, wanted in targets.pointers.items():
+            if not len(wanted.rows):
+                continue
+            scores = self.pointers[name](self._seen[name], wanted.rows, wanted.positions)
+            before = torch.arange(scores.shape[1]) < wanted.positions[:, None]
+            scores = scores.masked_fill(~(targets.is_square[wanted.rows] & before), -1e4)
+            on_squares = scores.logsumexp(-1) - scores.masked_fill(~wanted.squares, -1e4).logsumexp(-1)
+            total = total + WEIGHTS[name] * on_squares.mean()
+            if name == "letter":
+                parts = self.part(self._seen[name][wanted.rows, wanted.positions]).float()
+                total = total + WEIGHTS[name] * nn.functional.cross_entropy(parts, wanted.parts)
+            right[name] = wanted.squares.gather(1, scores.argmax(-1, keepdim=True)).squeeze(1)
+        return total, right

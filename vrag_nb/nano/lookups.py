@@ -12,8 +12,8 @@ import random
 from PIL import Image, ImageDraw, ImageFont
 
 from vrag_nb.agent.geometry import Box
-from vrag_nb.nano.looking import Marks
-from vrag_nb.nano.samples import Sample, ask
+from vrag_nb.nano.looking import Look
+from vrag_nb.nano.samples import Sample
 from vrag_nb.nano.scribbles import _colours, _font, font_sources, random_line, random_number, random_word
 
 QUESTIONS_ROW = ("{row}?", "What is {row}?", "How much is {row}?", "Find the value of {row}.")
@@ -43,7 +43,9 @@ def reading_strip(rng: random.Random, difficulty: float) -> Sample:
         lines.append(text)
         letters += _centres(text, x, y, font)
     printed = "\n".join(lines)
-    return ask("read", "Read.", image, printed, Marks([(0, 0, *image.size)], printed=printed, letters=letters))
+    return Sample(
+        "read", [("user", [image, "Read."]), ("assistant", [printed])], looks=[Look(1, 0, (), printed, letters)]
+    )
 
 
 def _centres(text: str, x: float, y: float, font: ImageFont.FreeTypeFont) -> list[tuple[float, float]]:
@@ -69,7 +71,7 @@ def _labels(rng: random.Random, count: int) -> list[str]:
 
 
 def drawn_table(rng: random.Random, difficulty: float) -> Sample:
-    """A table of 2..7 rows and 1..3 columns of numbers, and the question for one cell."""
+    """A table of 2..7 rows and 1..3 columns of numbers, and questions for up to six of its cells, one after another."""
     rows = rng.randint(2, 2 + round(5 * difficulty))
     columns = 1 if difficulty < 0.25 else rng.randint(1, 3 if difficulty > 0.5 else 2)
     with_header = columns > 1 or rng.random() < 0.3
@@ -100,11 +102,15 @@ def drawn_table(rng: random.Random, difficulty: float) -> Sample:
             draw.text((start, y), text, font=font, fill=ink)
             places[number, column] = (start, y + 1, start + length, y + size * 1.15)
             x += widths[column]
-    asked_row, asked_column = rng.randrange(rows), rng.randrange(columns)
-    template = rng.choice(QUESTIONS_ROW if columns == 1 else QUESTIONS_CELL)
-    question = template.format(row=labels[asked_row], column=headers[asked_column])
-    line, column = asked_row + with_header, asked_column + 1
-    cues = [places[line, 0], *([places[0, column]] if columns > 1 else [])]
-    answer, place = cells[asked_row][asked_column], places[line, column]
-    marks = Marks([place], cues, answer, _centres(answer, place[0], place[1] - 1, font))
-    return ask(f"table{columns}", question, image, answer, marks)
+    words = [(text, places[n, c]) for n, row in enumerate(grid) for c, text in enumerate(row) if text]
+    asked = rng.sample([(row, column) for row in range(rows) for column in range(columns)], min(6, rows * columns))
+    turns: list[tuple[str, list[str | Image.Image]]] = []
+    looks = []
+    for line, place_across in asked:
+        template = rng.choice(QUESTIONS_ROW if columns == 1 else QUESTIONS_CELL)
+        question = template.format(row=labels[line], column=headers[place_across])
+        answer, place = cells[line][place_across], places[line + with_header, place_across + 1]
+        turns += [("user", [question] if turns else [image, question]), ("assistant", [answer])]
+        letters = _centres(answer, place[0], place[1] - 1, font)
+        looks.append(Look(len(turns) - 1, 0, [place], answer, letters))
+    return Sample(f"table{columns}", turns, words=[words], looks=looks)

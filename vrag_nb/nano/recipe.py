@@ -153,7 +153,7 @@ def align(recipe: Recipe) -> None:
     model = fresh_model(recipe)
     processor = build_processor(tokenizer())
     _load(model, recipe.runs / "spell")
-    tasks = DeckTasks(DeckPool(pretraining_deck, size=14, draws_per_deck=120))
+    tasks = DeckTasks(DeckPool(partial(pretraining_deck, questions=(90, 140)), size=14, draws_per_deck=120))
     streams = [
         Stream("read", reading_strip, 16),
         Stream("table", drawn_table, 24, promote_on="found"),

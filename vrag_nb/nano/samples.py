@@ -6,42 +6,79 @@ learned here is what is asked for in a rollout. The loss covers the assistant's 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from PIL import Image
 from transformers import PreTrainedTokenizerBase, Qwen2_5_VLProcessor
 
-from vrag_nb.nano.looking import UNCOUNTED, Marks, Targets, covered_squares, square_part
+from vrag_nb.agent.geometry import Box
+from vrag_nb.nano.looking import DEPTHS, Look, Pointers, Targets, covered_squares, square_part
 from vrag_nb.nano.model import FACTOR
 from vrag_nb.nano.tokenizer import token_id
 
 IGNORE = -100
+WORD = re.compile(r"[^\W_]+")
+COMMON_WORDS = frozenset(
+    (
+        "the",
+        "and",
+        "what",
+        "which",
+        "how",
+        "much",
+        "many",
+        "was",
+        "were",
+        "for",
+        "from",
+        "with",
+        "deck",
+        "page",
+        "slide",
+    )
+)
 
 
 @dataclass
 class Sample:
     """One conversation: turns of (role, parts), a part being a string or an image already at its shown size.
 
-    `kind` names the task, for the log. Assistant turns before `learn_from` are context: no loss covers them. `marks`
-    says where to look, one entry per image (None: not known); no entries at all if nothing is known.
+    `kind` names the task, for the log. Assistant turns before `learn_from` are context: no loss covers them. `words`:
+    per image, the words printed on it and their boxes (image pixels). `looks`: where answers are to be looked for.
     """
 
     kind: str
     turns: list[tuple[str, list[str | Image.Image]]]
     learn_from: int = 0
-    marks: Sequence[Marks | None] = ()
+    words: Sequence[Sequence[tuple[str, Box]]] = ()
+    looks: Sequence[Look] = ()
     images: list[Image.Image] = field(init=False)
 
     def __post_init__(self) -> None:
         self.images = [part for _, parts in self.turns for part in parts if isinstance(part, Image.Image)]
 
 
-def ask(kind: str, question: str, image: Image.Image | None, answer: str, marks: Marks | None = None) -> Sample:
-    """A single exchange: the question first, so that every image token is read in its light; then the image."""
-    parts: list[str | Image.Image] = [question] if image is None else [question, image]
-    return Sample(kind, [("user", parts), ("assistant", [answer])], marks=[marks] if image else [])
+def telling_words(text: str) -> set[str]:
+    """The words of a text that could be looked for on a page: lower case, numbers and words of three letters on."""
+    return {word for word in WORD.findall(text.lower()) if is_telling(word)}
+
+
+def is_telling(word: str) -> bool:
+    return len(word) > (1 if word.isdigit() else 2) and word.lower() not in COMMON_WORDS
+
+
+@dataclass(frozen=True)
+class _Text:
+    """A string of a conversation: where its first token stands, its turn, and how many images come before it."""
+
+    start: int
+    text: str
+    turn: int
+    images: int
+    learned: bool
 
 
 def encode(sample: Sample, tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]]:
@@ -50,11 +87,11 @@ def encode(sample: Sample, tokenizer: PreTrainedTokenizerBase) -> tuple[list[int
     return ids, labels
 
 
-def _encode(sample: Sample, tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int], list[tuple[int, str]]]:
-    """`encode`, and the learned texts with the position of their first token."""
+def _encode(sample: Sample, tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int], list[_Text]]:
     ids: list[int] = []
     labels: list[int] = []
-    learned_texts: list[tuple[int, str]] = []
+    texts: list[_Text] = []
+    images = 0
 
     def add(tokens: list[int], learned: bool) -> None:
         ids.extend(tokens)
@@ -67,14 +104,14 @@ def _encode(sample: Sample, tokenizer: PreTrainedTokenizerBase) -> tuple[list[in
         add(tokenizer.encode(f"<|im_start|>{role}\n"), False)
         for part in parts:
             if isinstance(part, str):
-                if learned:
-                    learned_texts.append((len(ids), part))
+                texts.append(_Text(len(ids), part, number, images, learned))
                 add(tokenizer.encode(part), learned)
             else:
+                images += 1
                 add([start, *[pad] * (part.width // FACTOR * (part.height // FACTOR)), end], False)
         add(tokenizer.encode("<|im_end|>"), learned)
         add(tokenizer.encode("\n"), False)
-    return ids, labels, learned_texts
+    return ids, labels, texts
 
 
 def collate(samples: Sequence[Sample], processor: Qwen2_5_VLProcessor) -> dict[str, torch.Tensor]:
@@ -104,48 +141,91 @@ def collate(samples: Sequence[Sample], processor: Qwen2_5_VLProcessor) -> dict[s
 
 def looking_targets(samples: Sequence[Sample], input_ids: torch.Tensor, tokenizer: PreTrainedTokenizerBase) -> Targets:
     """What `looking` should say about a collated batch."""
-    targets = Targets(*(torch.full(input_ids.shape, UNCOUNTED) for _ in range(4)))
-    pad = token_id(tokenizer, "<|image_pad|>")
+    is_square = input_ids == token_id(tokenizer, "<|image_pad|>")
+    found: dict[str, list[tuple[int, int, torch.Tensor, int]]] = {name: [] for name in DEPTHS}
     for row, sample in enumerate(samples):
-        places = (input_ids[row] == pad).nonzero().flatten()
-        for image, marks in zip(sample.images, sample.marks, strict=False):
-            columns, rows = image.width // FACTOR, image.height // FACTOR
-            here, places = places[: rows * columns], places[rows * columns :]
-            if marks is not None:
-                targets.answers[row, here] = covered_squares(marks.answer, columns, rows)
-                targets.cues[row, here] = covered_squares(marks.cues, columns, rows)
-                for before, (x, y) in _letters_read(sample, marks, tokenizer, int(here[-1])):
-                    square = int(y // FACTOR) * columns + int(x // FACTOR)
-                    targets.pointers[row, before] = here[min(square, rows * columns - 1)]
-                    targets.parts[row, before] = square_part(x, y)
-    return targets
+        if sample.words or sample.looks:
+            squares = _image_squares(sample, is_square[row])
+            _, _, texts = _encode(sample, tokenizer)
+            for name, position, right, part in _pointed(sample, texts, squares, tokenizer):
+                mask = torch.zeros(input_ids.shape[1], dtype=torch.bool)
+                mask[right] = True
+                found[name].append((row, position, mask, part))
+    return Targets(is_square, {name: _stacked(rows, input_ids.shape[1]) for name, rows in found.items()})
 
 
-def _letters_read(
-    sample: Sample, marks: Marks, tokenizer: PreTrainedTokenizerBase, after: int
-) -> list[tuple[int, tuple[float, float]]]:
-    """Where the assistant writes what is printed on an image that it has seen: (position of the token before, centre).
+def _stacked(found: Sequence[tuple[int, int, torch.Tensor, int]], length: int) -> Pointers:
+    rows, positions, parts = (torch.tensor([one[column] for one in found], dtype=torch.long) for column in (0, 1, 3))
+    masks = torch.stack([one[2] for one in found]) if found else torch.zeros(0, length, dtype=torch.bool)
+    return Pointers(rows, positions, masks, parts)
 
-    A token of several letters is read where its first one stands.
+
+def _image_squares(sample: Sample, is_square: torch.Tensor) -> list[torch.Tensor]:
+    """Per image, the positions of its squares."""
+    sizes = [image.width // FACTOR * (image.height // FACTOR) for image in sample.images]
+    return list(is_square.nonzero().flatten()[: sum(sizes)].split(sizes))
+
+
+def _pointed(
+    sample: Sample, texts: Sequence[_Text], squares: Sequence[torch.Tensor], tokenizer: PreTrainedTokenizerBase
+) -> Iterator[tuple[str, int, torch.Tensor, int]]:
+    """(head, position of the token, positions of the right squares, part of the square) of one sample."""
+    printed: list[dict[str, list[Box]]] = []
+    for words in sample.words:
+        printed.append({})
+        for text, box in words:
+            for word in telling_words(text):
+                printed[-1].setdefault(word, []).append(box)
+    for text in texts:
+        offsets = tokenizer(text.text, return_offsets_mapping=True)["offset_mapping"]
+        ends = {end: number for number, (_, end) in enumerate(offsets)}
+        for match in WORD.finditer(text.text) if text.images else ():
+            word = match.group().lower()
+            boxes = [(image, page.get(word, [])) for image, page in enumerate(printed[: text.images])]
+            right = [squares[image][_covered(sample.images[image], places)] for image, places in boxes if places]
+            if is_telling(word) and match.end() in ends and right and sum(map(len, right)):
+                yield "word", text.start + ends[match.end()], torch.cat(right), 0
+        for look in sample.looks:
+            if look.turn == text.turn and text.learned:
+                yield from _looked(sample.images[look.image], look, text, offsets, squares[look.image])
+
+
+def _looked(
+    image: Image.Image, look: Look, text: _Text, offsets: Sequence[tuple[int, int]], squares: torch.Tensor
+) -> Iterator[tuple[str, int, torch.Tensor, int]]:
+    """The pointers of one answer: where it stands, and where each of its tokens is read (by its first letter)."""
+    columns = image.width // FACTOR
+    right = squares[_covered(image, look.boxes)]
+    if len(right):
+        yield "answer", text.start - 1, right, 0
+    if not look.letters or len(look.letters) != len("".join(look.printed.split())):
+        return
+    begin = text.text.find(look.printed)
+    while begin >= 0:
+        for number, (left, end) in enumerate(offsets):
+            token = text.text[left:end]
+            first = left + len(token) - len(token.lstrip()) - begin
+            if token.strip() and 0 <= first < len(look.printed):
+                x, y = look.letters[len("".join(look.printed[:first].split()))]
+                square = min(int(y // FACTOR) * columns + int(x // FACTOR), len(squares) - 1)
+                yield "letter", text.start + number - 1, squares[square : square + 1], square_part(x, y)
+        begin = text.text.find(look.printed, begin + 1)
+
+
+def _covered(image: Image.Image, boxes: Sequence[Box]) -> torch.Tensor:
+    return covered_squares(boxes, image.width // FACTOR, image.height // FACTOR).nonzero().flatten()
+
+
+def exact_match(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Per learned answer (a run of learned tokens): its row, and whether every token is the argmax given the truth.
+
+    Both (answers,): with the true prefix given, an exact match is what greedy decoding would have written.
     """
-    read = []
-    if len(marks.letters) != len("".join(marks.printed.split())):
-        return []
-    for start, text in _encode(sample, tokenizer)[2]:
-        begin = text.find(marks.printed) if marks.printed and start > after else -1
-        while begin >= 0:
-            for number, (left, right) in enumerate(tokenizer(text, return_offsets_mapping=True)["offset_mapping"]):
-                token = text[left:right]
-                first = left + len(token) - len(token.lstrip()) - begin
-                if token.strip() and 0 <= first < len(marks.printed):
-                    letter = len("".join(marks.printed[:first].split()))
-                    read.append((start + number - 1, marks.letters[letter]))
-            begin = text.find(marks.printed, begin + 1)
-    return read
-
-
-def exact_match(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """(batch,) bool: is every learned token the argmax given the true prefix - that is, would greedy decoding agree?"""
     wanted = labels[:, 1:]
-    agrees = (logits[:, :-1].argmax(-1) == wanted) | (wanted == IGNORE)
-    return agrees.all(-1)
+    learned = wanted != IGNORE
+    agrees = (logits[:, :-1].argmax(-1) == wanted) | ~learned
+    starts = learned & ~torch.nn.functional.pad(learned, (1, 0))[:, :-1]
+    answer = starts.flatten().cumsum(0) - 1  # of each learned token, over the whole batch: which answer it belongs to
+    matches = torch.ones(int(starts.sum()), dtype=torch.bool)
+    matches[answer[(learned & ~agrees).flatten()]] = False
+    return starts.nonzero()[:, 0], matches
