@@ -173,8 +173,8 @@ def _pointed(
     printed: list[dict[str, list[Box]]] = []
     for words in sample.words:
         printed.append({})
-        for text, box in words:
-            for word in telling_words(text):
+        for said, box in words:
+            for word in telling_words(said):
                 printed[-1].setdefault(word, []).append(box)
     for text in texts:
         offsets = tokenizer(text.text, return_offsets_mapping=True)["offset_mapping"]
