@@ -16,7 +16,7 @@ from vrag_nb.nano.model import NanoSize, build_nano_vlm, build_processor, save_c
 from vrag_nb.nano.optimisation import Optimisers, RunLog, read_log
 from vrag_nb.nano.reading import draw_scribble, train_reading
 from vrag_nb.nano.recipe import tokenizer as make_tokenizer
-from vrag_nb.nano.samples import ask, collate, encode, exact_match
+from vrag_nb.nano.samples import Sample, collate, encode, exact_match
 from vrag_nb.nano.scribbles import scribble
 
 TINY = NanoSize(text_width=64, text_layers=2, text_heads=2, vision_width=48, vision_layers=2, vision_heads=2)
@@ -74,13 +74,14 @@ def test_loss_covers_the_assistants_words_only(tokenizer, processor):
     assert (batch["labels"][batch["attention_mask"] == 0] == IGNORE).all()
 
 
-def test_exact_match_needs_every_token():
-    labels = torch.tensor([[IGNORE, 1, 2], [IGNORE, 1, 2]])
-    logits = torch.zeros(2, 3, 4)
-    logits[:, 0, 1] = 1
-    logits[0, 1, 2] = 1
-    logits[1, 1, 3] = 1
-    assert exact_match(logits, labels).tolist() == [True, False]
+def test_exact_match_needs_every_token_of_an_answer():
+    """Row 0 holds two answers, the second wrong in its last token; row 1 holds one."""
+    labels = torch.tensor([[IGNORE, 1, 2, IGNORE, 3, 1], [IGNORE, IGNORE, 1, 2, IGNORE, IGNORE]])
+    logits = torch.nn.functional.one_hot(labels.clamp(min=0), 4).float().roll(-1, 1)
+    logits[0, 4] = torch.tensor([0.0, 0.0, 1.0, 0.0])
+    rows, matches = exact_match(logits, labels)
+    assert rows.tolist() == [0, 0, 1]
+    assert matches.tolist() == [True, False, True]
 
 
 def test_optimisers_write_masters_back_and_resume():
@@ -110,11 +111,15 @@ def test_run_log_forgets_what_comes_after_the_resumed_step(tmp_path: Path):
 def test_reading_learns_and_resumes(tokenizer, processor, tmp_path: Path):
     torch.set_num_threads(1)
     model = build_nano_vlm(tokenizer, TINY)
-    train_reading(model, processor.image_processor, tmp_path, 3.0, draw_scribble, batch_size=4, workers=0)
+    train_reading(
+        model, processor.image_processor, tmp_path, 600, steps=40, draw=draw_scribble, batch_size=4, workers=0
+    )
     rows = read_log(tmp_path / "log.jsonl")
     assert rows[-1]["loss"] < rows[0]["loss"]
     resumed = build_nano_vlm(tokenizer, TINY, seed=5)
-    train_reading(resumed, processor.image_processor, tmp_path, 3.0, draw_scribble, batch_size=4, workers=0)
+    train_reading(
+        resumed, processor.image_processor, tmp_path, 600, steps=40, draw=draw_scribble, batch_size=4, workers=0
+    )
     for old, new in zip(model.model.visual.parameters(), resumed.model.visual.parameters(), strict=True):
         assert torch.equal(old, new)
 
@@ -124,7 +129,7 @@ def test_streams_train_the_language_side_with_frozen_vision(tokenizer, processor
     model = build_nano_vlm(tokenizer, TINY)
     vision = model.model.visual.blocks[0].attn.qkv.weight.detach().clone()
     streams = [Stream("read", reading_strip, 4), Stream("table", drawn_table, 4)]
-    train_streams(model, processor, streams, tmp_path, 4.0, workers=0, compile_text=False)
+    train_streams(model, processor, streams, tmp_path, 600, steps=30, workers=0, compile_text=False)
     rows = read_log(tmp_path / "log.jsonl")
     assert rows[-1]["loss/read"] < 6.3  # below log(512): it learns
     assert torch.equal(model.model.visual.blocks[0].attn.qkv.weight.float(), vision.bfloat16().float())
@@ -135,10 +140,9 @@ def test_checkpoint_loads_with_the_auto_classes(tokenizer, processor, tmp_path: 
     save_checkpoint(model, processor, tmp_path)
     loaded = AutoModelForImageTextToText.from_pretrained(tmp_path, dtype=torch.float32)
     loaded_processor = AutoProcessor.from_pretrained(tmp_path)
-    batch = collate([ask("x", "Read.", scribble(random.Random(1), 12, 9, 0.0)[0], "1")], processor)
-    again = loaded_processor.image_processor(
-        images=[scribble(random.Random(1), 12, 9, 0.0)[0]], do_resize=False, return_tensors="pt"
-    )
+    image = scribble(random.Random(1), 12, 9, 0.0)[0]
+    batch = collate([Sample("x", [("user", [image, "Read."]), ("assistant", ["1"])])], processor)
+    again = loaded_processor.image_processor(images=[image], do_resize=False, return_tensors="pt")
     assert torch.equal(again["pixel_values"], batch["pixel_values"])
     with torch.inference_mode():
         rounded = build_nano_vlm(tokenizer, TINY)

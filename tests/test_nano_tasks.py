@@ -12,7 +12,7 @@ from vrag_nb.agent.encoding import ChatEncoder
 from vrag_nb.documents.decks.generate import pretraining_deck
 from vrag_nb.nano.deck_tasks import BUDGET, DeckPool, DeckTasks, jitter
 from vrag_nb.nano.expert import EXPERT_SETTINGS, ExpertSamples, play, session_sample
-from vrag_nb.nano.looking import UNCOUNTED, covered_squares
+from vrag_nb.nano.looking import covered_squares
 from vrag_nb.nano.lookups import drawn_table, reading_strip
 from vrag_nb.nano.model import NanoSize, build_nano_vlm, build_processor, save_checkpoint
 from vrag_nb.nano.recipe import tokenizer as make_tokenizer
@@ -24,11 +24,12 @@ from vrag_nb.nano.retriever import (
     draw_batch,
     embed_query_texts,
     embed_seen_pages,
-    query_words,
+    query_prefixes,
     see_pages,
     word_loss,
 )
 from vrag_nb.nano.samples import IGNORE, collate, encode, looking_targets
+from vrag_nb.nano.wording import copied_words, searches
 from vrag_nb.retrieval.embedders import load_embedder
 
 TINY = NanoSize(text_width=64, text_layers=2, text_heads=2, vision_width=48, vision_layers=2, vision_heads=2)
@@ -124,52 +125,76 @@ def test_a_query_word_is_pulled_to_the_squares_that_hold_it(processor):
     retriever_processor = build_retriever_processor(processor)
     grid, tokens = torch.tensor([1, 2, 6]), torch.zeros(3, 4)
     pages = [SeenPage(tokens, grid, [("profit", [1]), ("sales", [2])]), SeenPage(tokens, grid, [("profit", [1])])]
-    [words] = query_words(retriever_processor, ['What was "profit" and rent?'])
-    assert [word for _, word in words] == ["what", "was", "profit", "and", "rent"]
+    [prefixes] = query_prefixes(retriever_processor, ['What was "profit" and rent?'])
+    whole = [prefix for prefix in ("what", "was", "profit", "and", "rent") if prefix in dict(prefixes).values()]
+    assert whole == ["what", "was", "profit", "and", "rent"]
     ids = retriever_processor.process_queries(texts=['What was "profit" and rent?'])["input_ids"][0]
-    for place, word in words:
-        assert word.endswith(retriever_processor.tokenizer.decode(ids[place]).strip().lower())
+    for place, prefix in prefixes:
+        assert any(word.startswith(prefix) for word in whole)
+        assert prefix.endswith(retriever_processor.tokenizer.decode(ids[place]).strip(' "?').lower())
     asked = torch.nn.functional.one_hot(torch.zeros(1, 40, dtype=torch.long), 8).float()
     found = torch.nn.functional.one_hot(torch.full((2, 5), 3), 8).float()
     found[:, 2] = asked[0, 0]  # a head of one token, three squares, a tail of one: position 2 is the second square
-    loss, right = word_loss(asked, found, [words], pages, tail=1)
+    loss, right = word_loss(asked, found, [prefixes], pages, tail=1)
     assert right == 1
     assert loss < 1e-6
-    assert word_loss(asked, found.roll(1, 1), [words], pages, tail=1)[0] > 1
+    assert word_loss(asked, found.roll(1, 1), [prefixes], pages, tail=1)[0] > 1
+    assert word_loss(asked, found, [[(0, "prof")]], pages, tail=1)[0] < 1e-6
     assert word_loss(asked, found, [[(0, "absent")]], pages, tail=1)[0] == 0
 
 
-def test_marks_lie_on_the_squares_of_answer_and_question_words(pool, processor):
+def test_heads_are_told_the_squares_of_words_and_answers(pool, processor):
     assert covered_squares([(30, 2, 54, 20), (50, 30, 60, 50)], columns=3, rows=2).tolist() == [0, 1, 0, 0, 1, 1]
-    sample = drawn_table(random.Random(2), 0.5)
-    batch = collate([sample], processor)
-    targets = looking_targets([sample], batch["input_ids"], processor.tokenizer)
-    answers, cues = targets.answers, targets.cues
-    counted = batch["mm_token_type_ids"] == 1
-    assert (answers[~counted] == UNCOUNTED).all()
-    assert answers[counted].sum() > 0
-    assert cues[counted].sum() > 0
-    for _ in range(20):
-        for one in DeckTasks(pool).question_samples(random.Random(4), 1.0):
-            for image, marks in zip(one.images, one.marks, strict=True):
-                assert all(x1 > 0 and x0 < image.width for x0, _, x1, _ in marks.answer)
+    rng = random.Random(4)
+    samples = [drawn_table(random.Random(2), 0.5)]
+    while len(samples) < 12:
+        samples += DeckTasks(pool).question_samples(rng, 1.0)
+    batch = collate(samples, processor)
+    targets = looking_targets(samples, batch["input_ids"], processor.tokenizer)
+    assert (targets.is_square == (batch["mm_token_type_ids"] == 1)).all()
+    for name in ("word", "answer"):
+        pointers = targets.pointers[name]
+        assert len(pointers.rows) > 12
+        assert pointers.squares.any(1).all()
+        assert not (pointers.squares & ~targets.is_square[pointers.rows]).any()
+        before = torch.arange(pointers.squares.shape[1]) < pointers.positions[:, None]
+        assert not (pointers.squares & ~before).any()  # the image comes before the question
+    for sample in samples:
+        for look in sample.looks:
+            assert sample.turns[look.turn][0] == "assistant"
+            assert all(x1 > 0 and x0 < sample.images[look.image].width for x0, _, x1, _ in look.boxes)
 
 
 def test_letters_to_be_written_are_pointed_at_on_the_image(pool, processor):
+    """The token before each one that is read off the image points at the square of its first letter."""
     decode, rng, pointed = processor.tokenizer.decode, random.Random(8), set()
     samples = [drawn_table(rng, 0.9), *(reading_strip(rng, 0.5) for _ in range(4)), *ExpertSamples(pool)(rng, 1.0)]
     while len(samples) < 16:
         samples += DeckTasks(pool).question_samples(rng, 1.0)
     batch = collate(samples, processor)
-    targets = looking_targets(samples, batch["input_ids"], processor.tokenizer)
+    letters = looking_targets(samples, batch["input_ids"], processor.tokenizer).pointers["letter"]
+    assert (letters.squares.sum(1) == 1).all()
     for row, sample in enumerate(samples):
-        places = (targets.pointers[row] != UNCOUNTED).nonzero().flatten()
+        places = letters.positions[letters.rows == row]
         written = "".join(decode(batch["input_ids"][row, place + 1]) for place in places)
         if places.numel() and written.isascii():
             pointed.add(sample.kind)
-            assert "".join(sample.marks[-1].printed.split()) in "".join(written.split())
-            assert (targets.answers[row, targets.pointers[row, places]] != UNCOUNTED).all()
+            printed = "".join("".join(look.printed.split()) for look in sample.looks)
+            assert "".join(written.split()) in printed or printed in "".join(written.split())
     assert {"read", "crop"} <= pointed
+
+
+def test_a_search_repeats_words_of_its_question(pool):
+    rng = random.Random(9)
+    draw = searches(pool)
+    for _ in range(20):
+        (_, [prompt]), (_, [turn]) = draw(rng, 1.0).turns
+        _, action = actions.parse(turn)
+        assert action.kind == "search"
+        assert set(action.query.split()) & set(prompt.split())
+    quoted = copied_words(rng, 0.0)
+    _, action = actions.parse(quoted.turns[1][1][0])
+    assert f'"{action.query}"' in quoted.turns[0][1][0]
 
 
 def test_the_saved_retriever_embeds_as_the_trained_one(pool, processor, tmp_path):

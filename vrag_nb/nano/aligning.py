@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from transformers import Qwen2_5_VLForConditionalGeneration, Qwen2_5_VLProcessor
 
 from vrag_nb.nano.looking import Looking, Targets
-from vrag_nb.nano.optimisation import Optimisers, RunLog, load_state, save_state, to_bfloat16
+from vrag_nb.nano.optimisation import Optimisers, RunLog, load_state, progress, save_state, to_bfloat16
 from vrag_nb.nano.reading import Level, linear_patch_embedding
 from vrag_nb.nano.samples import Sample, collate, exact_match, looking_targets
 
@@ -100,6 +100,8 @@ def train_streams(
     streams: list[Stream],
     folder: Path,
     seconds: float,
+    *,
+    steps: int | None = None,
     seed: int = 0,
     muon_lr: float = 4e-3,
     adamw_lr: float = 1.5e-3,
@@ -140,7 +142,8 @@ def train_streams(
     by_name = {stream.name: stream for stream in streams}
     model.train()
     started, waited = time.perf_counter() - spent, 0.0
-    while spent < seconds:
+    done = progress(spent, seconds, step, steps)
+    while done < 1:
         losses = {}
         for _ in streams:
             before = time.perf_counter()
@@ -156,9 +159,10 @@ def train_streams(
                 found.update([kinds[row] for row in targets.pointers["answer"].rows], pointed["answer"])
             stream = by_name[name]
             _promote(stream, difficulties[name], running if stream.promote_on == "match" else found, kinds)
-        optimisers.step(spent / seconds)
+        optimisers.step(done)
         step, spent = step + 1, time.perf_counter() - started
-        if step % 10 == 0:
+        done = progress(spent, seconds, step, steps)
+        if step % 10 == 0 or step == 1:
             log.write(
                 step=step,
                 seconds=spent,
@@ -168,7 +172,7 @@ def train_streams(
                 **{f"found/{k}": v for k, v in sorted(found.means.items()) if v},
                 **{f"difficulty/{k}": v.value for k, v in difficulties.items()},
             )
-        if step % 100 == 0 or spent >= seconds:
+        if step % 100 == 0 or done >= 1:
             save_state(
                 folder / "state.pt",
                 {

@@ -82,10 +82,10 @@ class DrawnPage:
         x0, y0, x1, y1 = fractions
         return x0 * width, y0 * height, x1 * width, y1 * height
 
-    def window(self, box: Box | None = None) -> tuple[Image.Image, list[Glyph]]:
-        """The crop `box` (page pixels; None: the page) at the size the agent is shown, and its glyphs there."""
+    def window(self, box: Box | None = None, budget: Budget = BUDGET) -> tuple[Image.Image, list[Glyph]]:
+        """The crop `box` (page pixels; None: the page) at the size a model is shown, and its glyphs there."""
         x0, y0, x1, y1 = (round(v) for v in (box or (0, 0, *self.image.size)))
-        width, height = BUDGET.size(x1 - x0, y1 - y0)
+        width, height = budget.size(x1 - x0, y1 - y0)
         across, down = width / (x1 - x0), height / (y1 - y0)
         glyphs = [
             Glyph(g.character, (g.x - x0) * across, (g.y - y0) * down, g.line)
@@ -94,10 +94,10 @@ class DrawnPage:
         ]
         return render(self.image, (x0, y0, x1, y1), (width, height)), glyphs
 
-    def part(self, box: Box | None = None) -> DrawnPage:
-        """The crop `box` (page pixels; None: the page) as a page of its own, at the size the agent is shown it."""
+    def part(self, box: Box | None = None, budget: Budget = BUDGET) -> DrawnPage:
+        """The crop `box` (page pixels; None: the page) as a page of its own, at the size a model is shown it."""
         x0, y0, x1, y1 = (round(v) for v in (box or (0, 0, *self.image.size)))
-        image, glyphs = self.window((x0, y0, x1, y1))
+        image, glyphs = self.window((x0, y0, x1, y1), budget)
         across, down = image.width / (x1 - x0), image.height / (y1 - y0)
         inside = [(word, place) for word, place in self.words if _contains((x0, y0, x1, y1), place)]
         words = [

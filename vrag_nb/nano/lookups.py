@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw, ImageFont
 from vrag_nb.agent.geometry import Box
 from vrag_nb.nano.looking import Look
 from vrag_nb.nano.samples import Sample
-from vrag_nb.nano.scribbles import _colours, _font, font_sources, random_line, random_number, random_word
+from vrag_nb.nano.scribbles import font_sources, random_colours, random_line, random_number, random_word, sized_font
 
 QUESTIONS_ROW = ("{row}?", "What is {row}?", "How much is {row}?", "Find the value of {row}.")
 QUESTIONS_CELL = (
@@ -28,13 +28,13 @@ QUESTIONS_CELL = (
 def reading_strip(rng: random.Random, difficulty: float) -> Sample:
     """One or two lines of text, to be written out whole."""
     columns, rows = rng.randint(5, 11), 1 + (rng.random() < 0.4 * difficulty)
-    paper, ink = _colours(rng, difficulty)
+    paper, ink = random_colours(rng, difficulty)
     image = Image.new("RGB", (columns * 28, rows * 28), paper)
     draw = ImageDraw.Draw(image)
     lines, letters = [], []
     for row in range(rows):
         size = round(rng.uniform(13 - 3 * difficulty, 17 + 3 * difficulty))
-        font = _font(rng.randrange(max(1, round(len(font_sources()) * difficulty))), size)
+        font = sized_font(rng.randrange(max(1, round(len(font_sources()) * difficulty))), size)
         text = random_line(rng, 0.2 + difficulty, rng.randint(1, 5))
         while font.getlength(text) > image.width - 4:
             text = text[:-1].rstrip()
@@ -78,14 +78,14 @@ def drawn_table(rng: random.Random, difficulty: float) -> Sample:
     labels, headers = _labels(rng, rows), _labels(rng, columns)
     cells = [[random_number(rng) for _ in range(columns)] for _ in range(rows)]
     size = round(rng.uniform(12 - 2 * difficulty, 16 + 3 * difficulty))
-    font = _font(rng.randrange(max(1, round(len(font_sources()) * difficulty))), size)
+    font = sized_font(rng.randrange(max(1, round(len(font_sources()) * difficulty))), size)
     grid = ([["", *headers]] if with_header else []) + [
         [label, *values] for label, values in zip(labels, cells, strict=True)
     ]
     widths = [max(font.getlength(row[column]) for row in grid) + rng.uniform(8, 24) for column in range(columns + 1)]
     pitch = size * rng.uniform(1.35, 1.9)
     squares = (-(-int(sum(widths) + 8) // 28), -(-int(pitch * len(grid) + 6) // 28))
-    paper, ink = _colours(rng, difficulty)
+    paper, ink = random_colours(rng, difficulty)
     image = Image.new("RGB", (squares[0] * 28, squares[1] * 28), paper)
     draw = ImageDraw.Draw(image)
     left, top = rng.uniform(2, 6), rng.uniform(1, 5)

@@ -1,7 +1,6 @@
 """What every nano training run shares: optimisers, schedule, resumable state, a log with one JSON line a step.
 
-Matrices of the towers' blocks are updated by Muon (orthogonalised momentum), everything else by AdamW: measured here
-on glyph accuracy after equal steps, see `benchmarks/nano_optimizers.py`.
+Matrices of the towers' blocks are updated by Muon (orthogonalised momentum), everything else by AdamW.
 """
 
 from __future__ import annotations
@@ -81,6 +80,11 @@ class Optimisers:
             for (parameter, master), saved in zip(self.pairs, state["masters"], strict=True):
                 master.copy_(saved)
                 parameter.copy_(saved)
+
+
+def progress(spent: float, seconds: float, step: int, steps: int | None) -> float:
+    """The share of a run that is done, by its wall-clock budget or, where it has one, its budget of steps."""
+    return max(spent / seconds, step / steps if steps else 0.0)
 
 
 def to_bfloat16(model: nn.Module) -> None:

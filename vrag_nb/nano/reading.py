@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from transformers import Qwen2_5_VLForConditionalGeneration, Qwen2VLImageProcessor
 
 from vrag_nb.nano.glyphs import Glyph, GlyphHead, glyph_loss, slot_targets
-from vrag_nb.nano.optimisation import Optimisers, RunLog, load_state, save_state, to_bfloat16
+from vrag_nb.nano.optimisation import Optimisers, RunLog, load_state, progress, save_state, to_bfloat16
 from vrag_nb.nano.scribbles import scribble
 
 Drawing = tuple[Image.Image, list[Glyph]]
@@ -74,6 +74,8 @@ def train_reading(
     image_processor: Qwen2VLImageProcessor,
     folder: Path,
     seconds: float,
+    *,
+    steps: int | None = None,
     draw: Callable[[random.Random, float], Drawing] = draw_scribble,
     batch_size: int = 32,
     seed: int = 0,
@@ -111,20 +113,22 @@ def train_reading(
     log = RunLog(folder / "log.jsonl", step)
     started, waited = time.perf_counter() - spent, 0.0
     loader = iter(DataLoader(batches, batch_size=None, num_workers=workers, prefetch_factor=4 if workers else None))
-    while spent < seconds:
+    done = progress(spent, seconds, step, steps)
+    while done < 1:
         before = time.perf_counter()
         batch = next(loader)
         waited += time.perf_counter() - before
         tokens = visual(batch["pixel_values"], grid_thw=batch["image_grid_thw"]).pooler_output
         loss, correct = glyph_loss(head(tokens), batch["targets"])
         loss.backward()
-        optimisers.step(spent / seconds)
+        optimisers.step(done)
         step, spent = step + 1, time.perf_counter() - started
+        done = progress(spent, seconds, step, steps)
         accuracy = 0.9 * accuracy + 0.1 * correct
         if accuracy > promote_at and difficulty.value < 1:
             difficulty.value = min(1.0, difficulty.value + difficulty_step)
             accuracy -= 0.004
-        if step % 10 == 0:
+        if step % 10 == 0 or step == 1:
             log.write(
                 step=step,
                 seconds=spent,
@@ -133,7 +137,7 @@ def train_reading(
                 difficulty=difficulty.value,
                 waiting=waited / max(spent, 1e-9),
             )
-        if step % 200 == 0 or spent >= seconds:
+        if step % 200 == 0 or done >= 1:
             save_state(
                 folder / "state.pt",
                 {

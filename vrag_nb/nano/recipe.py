@@ -4,7 +4,8 @@
     read_pages the same on windows of drawn deck pages, mixed with scribbles           -> runs/nano/read_pages
     spell      language side, frozen vision: strips to write out, small tables         -> runs/nano/spell
     align      language side: pages - look-up, pointing, matching                      -> models/nano-base
-    retrieve   ColQwen2.5 on half of that, late-interaction InfoNCE                    -> models/nano-retriever
+    match      ColQwen2.5 on half of that: words of small images, late-interaction     -> runs/nano/match
+    retrieve   the same on whole pages and their questions                             -> models/nano-retriever
     act        SFT on trajectories of the privileged expert in the real environment    -> models/nano-agent
 
 Budgets are wall-clock seconds on two idle cores. Every stage resumes where a kill left it and is skipped once its
@@ -25,6 +26,7 @@ from typing import Any
 
 import pymupdf
 import torch
+from colpali_engine.models import ColQwen2_5, ColQwen2_5_Processor
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase, Qwen2_5_VLForConditionalGeneration
 
@@ -33,10 +35,11 @@ from vrag_nb.nano.aligning import Stream, train_streams
 from vrag_nb.nano.deck_tasks import DeckPool, DeckTasks, DrawnPage, repainted, words_of
 from vrag_nb.nano.expert import ExpertSamples
 from vrag_nb.nano.lookups import drawn_table, reading_strip
-from vrag_nb.nano.model import build_nano_vlm, build_processor, save_checkpoint
+from vrag_nb.nano.model import FACTOR, build_nano_vlm, build_processor, save_checkpoint
 from vrag_nb.nano.optimisation import load_state
 from vrag_nb.nano.reading import Drawing, draw_scribble, train_reading
 from vrag_nb.nano.retriever import (
+    PAGE_BUDGET,
     QueryGroup,
     build_retriever,
     build_retriever_processor,
@@ -60,6 +63,7 @@ class Recipe:
     read_seconds: float = 1200
     read_pages_seconds: float = 3600
     spell_seconds: float = 900
+    match_seconds: float = 1500
     retrieve_seconds: float = 2400
     align_seconds: float = 7200
     act_seconds: float = 2400
@@ -83,11 +87,17 @@ def fresh_model(recipe: Recipe) -> Qwen2_5_VLForConditionalGeneration:
     return build_nano_vlm(tokenizer(), seed=recipe.seed)
 
 
-def _load(model: Qwen2_5_VLForConditionalGeneration, folder: Path) -> None:
-    """Put the weights of an earlier stage, the whole model or the vision tower alone, into `model`."""
+def _state(folder: Path) -> dict[str, Any]:
+    """What an earlier stage saved. Raises FileNotFoundError where it has not run."""
     state = load_state(folder / "state.pt")
     if state is None:
         raise FileNotFoundError(f"{folder} holds no state.pt: run the stage that makes it first")
+    return state
+
+
+def _load(model: Qwen2_5_VLForConditionalGeneration, folder: Path) -> None:
+    """Put the weights of an earlier stage, the whole model or the vision tower alone, into `model`."""
+    state = _state(folder)
     if "model" in state:
         model.load_state_dict(state["model"])
     else:
@@ -194,15 +204,29 @@ def mixed_deck(recipe: Recipe, seed: int) -> tuple[bytes, list[Question]]:
     return pretraining_deck(seed) if seed % 2 else corpus_deck(recipe, seed)
 
 
-def retriever_material(recipe: Recipe, decks: int) -> tuple[list[DrawnPage], list[QueryGroup]]:
-    """Pages and the queries that should find them: all train decks, `decks` invented ones, and groups of scribbles.
+def word_material(recipe: Recipe, decks: int, windows: int = 2) -> tuple[list[DrawnPage], list[QueryGroup]]:
+    """Small images full of words: scribbles, and windows on the pages of invented decks; none has a question.
 
     There are few layouts to train on, and a retriever learns them by heart: which corner names the deck, in which
-    colour. So invented decks are repainted and their pages shown in part, and scribbles, which have no layout at all,
-    are searched by the words on them.
+    colour. Scribbles have no layout, windows little of one, and both are four times cheaper than a page.
     """
+    rng = random.Random(f"{recipe.seed}/words")
+    drawn: list[DrawnPage] = []
+    for number in tqdm(range(decks), desc="drawing windows"):
+        pdf, _ = pretraining_deck(20_000 + number)
+        with pymupdf.open(stream=pdf, filetype="pdf") as document:
+            for page in document:
+                shown = _disguised(rng, DrawnPage.render(page).part(budget=PAGE_BUDGET))
+                drawn += [_window(rng, shown) for _ in range(windows)]
+        drawn += [scribbled_page(rng) for _ in range(8 * windows)]
+    kept = [page for page in drawn if len(page.words) >= 5]
+    return kept, [QueryGroup([number], [("", number)]) for number in range(len(kept))]
+
+
+def page_material(recipe: Recipe, decks: int) -> tuple[list[DrawnPage], list[QueryGroup]]:
+    """Whole pages and the queries that should find them: all train decks and `decks` invented ones, some disguised."""
     train = [((recipe.corpus / "documents" / f"{d}.pdf").read_bytes(), q) for d, q in train_questions(recipe).items()]
-    rng = random.Random(recipe.seed)
+    rng = random.Random(f"{recipe.seed}/pages")
     drawn: list[DrawnPage] = []
     groups: list[QueryGroup] = []
     for number in tqdm(range(len(train) + decks), desc="drawing decks"):
@@ -210,7 +234,7 @@ def retriever_material(recipe: Recipe, decks: int) -> tuple[list[DrawnPage], lis
         pdf, questions = train[number] if known else pretraining_deck(10_000 + number)
         first = len(drawn)
         with pymupdf.open(stream=pdf, filetype="pdf") as document:
-            pages = [DrawnPage.render(page).part() for page in document]
+            pages = [DrawnPage.render(page).part(budget=PAGE_BUDGET) for page in document]
         drawn += pages if known and rng.random() < 0.5 else [_disguised(rng, page) for page in pages]
         queries = []
         for question in questions:
@@ -220,11 +244,6 @@ def retriever_material(recipe: Recipe, decks: int) -> tuple[list[DrawnPage], lis
                 queries.append((question.query, first + facts[0]["page"] - 1))
         if queries:
             groups.append(QueryGroup(list(range(first, len(drawn))), queries))
-    for _ in tqdm(range(decks // 2), desc="scribbling"):
-        first = len(drawn)
-        drawn += [scribbled_page(rng) for _ in range(8)]
-        members = list(range(first, len(drawn)))
-        groups.append(QueryGroup(members, [(" ".join(w for w, _ in drawn[n].words[:5]), n) for n in members]))
     return drawn, groups
 
 
@@ -235,28 +254,53 @@ def _disguised(rng: random.Random, page: DrawnPage) -> DrawnPage:
         return page
     width, height = page.image.size
     cut = (rng.uniform(0, 0.2) * width, rng.uniform(0, 0.2) * height)
-    return page.part((cut[0], cut[1], width * rng.uniform(0.8, 1), height * rng.uniform(0.8, 1)))
+    return page.part((cut[0], cut[1], width * rng.uniform(0.8, 1), height * rng.uniform(0.8, 1)), PAGE_BUDGET)
+
+
+def _window(rng: random.Random, page: DrawnPage) -> DrawnPage:
+    """About 150 squares of a shown page, at the scale it is shown."""
+    columns = rng.randint(9, min(17, page.image.width // FACTOR))
+    width, height = columns * FACTOR, min(page.image.height, -(-150 // columns) * FACTOR)
+    x, y = rng.randint(0, page.image.width - width), rng.randint(0, page.image.height - height)
+    return page.part((x, y, x + width, y + height), PAGE_BUDGET)
 
 
 def scribbled_page(rng: random.Random) -> DrawnPage:
-    """A page of random words in random places, of 128 squares or a few more."""
-    columns, rows = rng.choice([(16, 8), (13, 10), (10, 13)])
+    """Random words in random places, of about 150 squares."""
+    columns, rows = rng.choice([(17, 9), (13, 12), (10, 15)])
     image, glyphs = scribble(rng, columns, rows, rng.uniform(0.3, 1.0))
     return DrawnPage(image, glyphs, words_of(glyphs))
 
 
-def retrieve(recipe: Recipe) -> None:
+def match(recipe: Recipe) -> None:
     backbone = fresh_model(recipe)
     _load(backbone, recipe.runs / "align")
     processor = build_retriever_processor(build_processor(tokenizer()))
     model = build_retriever(backbone, seed=recipe.seed)
-    drawn, groups = retriever_material(recipe, recipe.retriever_decks)
-    pages = see_pages(model, processor, drawn)
-    del drawn
-    train_retriever(
-        model, processor, pages, groups, recipe.runs / "retrieve", recipe.retrieve_seconds, seed=recipe.seed
-    )
+    _train_on(recipe, model, processor, word_material(recipe, recipe.retriever_decks), "match", span_share=1.0)
+
+
+def retrieve(recipe: Recipe) -> None:
+    processor = build_retriever_processor(build_processor(tokenizer()))
+    model = build_retriever(fresh_model(recipe), seed=recipe.seed)
+    model.load_state_dict(_state(recipe.runs / "match")["model"])
+    _train_on(recipe, model, processor, page_material(recipe, recipe.retriever_decks), "retrieve", centred=True)
     save_checkpoint(model, processor, recipe.models / "nano-retriever")
+
+
+def _train_on(
+    recipe: Recipe,
+    model: ColQwen2_5,
+    processor: ColQwen2_5_Processor,
+    material: tuple[list[DrawnPage], list[QueryGroup]],
+    stage: str,
+    **options: Any,
+) -> None:
+    drawn, groups = material
+    pages = see_pages(model, processor, drawn)
+    drawn.clear()
+    seconds = getattr(recipe, f"{stage}_seconds")
+    train_retriever(model, processor, pages, groups, recipe.runs / stage, seconds, seed=recipe.seed, **options)
 
 
 def act(recipe: Recipe) -> None:
@@ -286,6 +330,7 @@ STAGES: dict[str, Callable[[Recipe], None]] = {
     "read_pages": read_pages,
     "spell": spell,
     "align": align,
+    "match": match,
     "retrieve": retrieve,
     "act": act,
 }

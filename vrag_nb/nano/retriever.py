@@ -6,8 +6,13 @@ the negatives that matter, the same deck's other pages, are in it. The vision to
 page is computed once and kept: after that a step costs the language model alone.
 
 InfoNCE over whole pages gives a model that cannot match words yet no usable gradient: every embedding collapses to
-one. We drew the pages, so we know which squares hold which word, and add a second InfoNCE one level down: the last
-token of each query word against all squares of the batch, those that hold the word being right.
+one. We drew the pages, so we know which squares hold which word, and add a second InfoNCE one level down: each token
+of a query word against all squares of the batch, those being right that hold a word which begins with the letters so
+far (a causal model cannot know at a token whether the word is over). It needs no question, so that every batch carries
+lists of words besides its queries.
+
+Pages are shown at up to 640 squares, three times what the agent is shown: the body of an A4 report is six characters a
+square then, which is about what the vision tower can read.
 """
 
 from __future__ import annotations
@@ -30,11 +35,13 @@ from tqdm.auto import tqdm
 from transformers import Qwen2_5_VLForConditionalGeneration, Qwen2_5_VLProcessor
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
+from vrag_nb.agent.geometry import Budget
 from vrag_nb.nano.deck_tasks import DrawnPage
 from vrag_nb.nano.looking import covered_squares
-from vrag_nb.nano.model import FACTOR
-from vrag_nb.nano.optimisation import Optimisers, RunLog, load_state, save_state, to_bfloat16
+from vrag_nb.nano.model import FACTOR, MIN_PIXELS
+from vrag_nb.nano.optimisation import Optimisers, RunLog, load_state, progress, save_state, to_bfloat16
 
+PAGE_BUDGET = Budget(MIN_PIXELS, 640 * FACTOR**2)
 LEGIBLE = 7.0  # shown pixels: a line of text lower than this is not to be read
 WORDS = re.compile(r"[^\s]*[^\s\W]")  # a word without the punctuation that follows it
 
@@ -79,8 +86,11 @@ def build_retriever(backbone: Qwen2_5_VLForConditionalGeneration, text_layers: i
 
 
 def build_retriever_processor(processor: Qwen2_5_VLProcessor) -> ColQwen2_5_Processor:
+    """The agent's processor with the retriever's prompts and its larger page budget."""
+    images = copy.deepcopy(processor.image_processor)
+    images.size = {"shortest_edge": PAGE_BUDGET.min_pixels, "longest_edge": PAGE_BUDGET.max_pixels}
     return ColQwen2_5_Processor(
-        image_processor=processor.image_processor,
+        image_processor=images,
         tokenizer=processor.tokenizer,
         video_processor=processor.video_processor,
         chat_template=processor.chat_template,
@@ -100,13 +110,13 @@ def word_squares(page: DrawnPage, columns: int, rows: int) -> list[tuple[str, li
 
 @torch.inference_mode()
 def see_pages(
-    model: ColQwen2_5, processor: ColQwen2_5_Processor, pages: Sequence[DrawnPage], batch_size: int = 8
+    model: ColQwen2_5, processor: ColQwen2_5_Processor, pages: Sequence[DrawnPage], batch_size: int = 2
 ) -> list[SeenPage]:
-    """Run the vision tower once over drawn pages, at the size the agent is shown."""
+    """Run the vision tower once over drawn pages, at the size the retriever is shown."""
     seen: list[SeenPage] = []
     for start in tqdm(range(0, len(pages), batch_size), desc="seeing pages", unit="batch"):
         shown = pages[start : start + batch_size]
-        images = [page.window()[0] for page in shown]
+        images = [page.window(budget=PAGE_BUDGET)[0] for page in shown]
         batch = processor.image_processor(images=images, do_resize=False, return_tensors="pt")
         with torch.autocast("cpu", torch.bfloat16):
             tokens = model.visual(batch["pixel_values"], grid_thw=batch["image_grid_thw"]).pooler_output
@@ -151,47 +161,57 @@ def plain_word(word: str) -> str:
     return word.strip(string.punctuation + "“”‘’…–—").lower()
 
 
-def query_words(processor: ColQwen2_5_Processor, queries: Sequence[str]) -> list[list[tuple[int, str]]]:
-    """Per query (position of a word's last token in the padded batch, plain word)."""
+def query_prefixes(processor: ColQwen2_5_Processor, queries: Sequence[str]) -> list[list[tuple[int, str]]]:
+    """Per query (position of a token in the padded batch, letters of its word up to it); single letters left out."""
     suffix = processor.query_augmentation_token * 10
     encoded = [processor.tokenizer(query + suffix, return_offsets_mapping=True) for query in queries]
     length = max(len(one["input_ids"]) for one in encoded)
     found = []
     for query, one in zip(queries, encoded, strict=True):
         ends = {end: length - len(one["input_ids"]) + i for i, (_, end) in enumerate(one["offset_mapping"])}
-        words = [(match.end(), plain_word(match.group())) for match in WORDS.finditer(query)]
-        found.append([(ends[end], word) for end, word in words if end in ends and word])
+        prefixes = []
+        for word in WORDS.finditer(query):
+            so_far = [(end, plain_word(query[word.start() : end])) for end in range(word.start() + 1, word.end() + 1)]
+            prefixes += [(ends[end], p) for end, p in so_far if end in ends and p and (len(p) > 1 or end == word.end())]
+        found.append(prefixes)
     return found
 
 
 def word_loss(
     asked: torch.Tensor,
     found: torch.Tensor,
-    words: Sequence[Sequence[tuple[int, str]]],
+    prefixes: Sequence[Sequence[tuple[int, str]]],
     pages: Sequence[SeenPage],
     tail: int,
     temperature: float = 0.05,
 ) -> tuple[torch.Tensor, float]:
-    """InfoNCE of query words against squares, and how often the best square of the batch holds the word.
+    """InfoNCE of tokens of query words against squares, and how often the best square of the batch is a right one.
 
     asked: (queries, n, 128). found: (pages, s, 128), left-padded, `tail` tokens after the last square; query i belongs
-    to page i. words: `query_words`. Words that do not stand on the query's own page are left out.
+    to page i modulo the number of pages. prefixes: `query_prefixes`; those that begin no word of the query's own page
+    are left out.
     """
     starts = [found.shape[1] - tail - len(page.tokens) for page in pages]
+    wanted = {prefix for row in prefixes for _, prefix in row}
+    lengths = sorted({len(prefix) for prefix in wanted})
     holding: dict[str, list[int]] = {}
+    own: list[set[str]] = [set() for _ in pages]
     for number, (page, start) in enumerate(zip(pages, starts, strict=True)):
         for word, squares in page.words:
-            holding.setdefault(word, []).extend(number * found.shape[1] + start + square for square in squares)
-    own = [{word for word, squares in page.words if squares} for page in pages]
-    rows = [(query, place, word) for query, row in enumerate(words) for place, word in row if word in own[query]]
+            for prefix in wanted.intersection(word[:n] for n in lengths) if squares else ():
+                holding.setdefault(prefix, []).extend(number * found.shape[1] + start + square for square in squares)
+                own[number].add(prefix)
+    rows = [
+        (n, place, prefix) for n, row in enumerate(prefixes) for place, prefix in row if prefix in own[n % len(own)]
+    ]
     if not rows:
         return found.sum() * 0, 0.0
     vectors = asked[[query for query, _, _ in rows], [place for _, place, _ in rows]]
     flat = found.flatten(0, 1)
     scores = (vectors @ flat.T / temperature).masked_fill(flat.abs().sum(-1) == 0, -torch.inf)
     right = torch.zeros(scores.shape, dtype=torch.bool)
-    for row, (_, _, word) in enumerate(rows):
-        right[row, holding[word]] = True
+    for row, (_, _, prefix) in enumerate(rows):
+        right[row, holding[prefix]] = True
     loss = (scores.logsumexp(-1) - scores.masked_fill(~right, -torch.inf).logsumexp(-1)).mean()
     return loss, right.gather(1, scores.argmax(-1, keepdim=True)).float().mean().item()
 
@@ -201,6 +221,12 @@ def span_query(rng: random.Random, page: SeenPage) -> str:
     count = rng.randint(3, 8)
     start = rng.randrange(max(1, len(page.words) - count))
     return " ".join(word for word, _ in page.words[start : start + count])
+
+
+def listed_words(rng: random.Random, page: SeenPage, most: int = 16) -> str:
+    """Words of a page in random order."""
+    words = list(dict.fromkeys(word for word, squares in page.words if squares))
+    return " ".join(rng.sample(words, min(most, len(words)))) or "nothing"
 
 
 @torch.no_grad()
@@ -244,6 +270,8 @@ def train_retriever(
     groups: Sequence[QueryGroup],
     folder: Path,
     seconds: float,
+    *,
+    steps: int | None = None,
     batch_size: int = 16,
     decks_per_batch: int = 4,
     seed: int = 0,
@@ -251,10 +279,12 @@ def train_retriever(
     adamw_lr: float = 6e-4,
     compile_text: bool = True,
     span_share: float = 0.4,
+    centred: bool = False,
 ) -> None:
     """Train the language half in place for a wall-clock budget; resumable. Logs in-batch accuracy of pages and words.
 
     span_share: how many of the queries are words copied from the page instead of a question or its search hint.
+    centred: the model has been trained before, its projection needs no centring.
     """
     rng = random.Random(seed)
     model.visual.requires_grad_(False)
@@ -266,7 +296,8 @@ def train_retriever(
     tail = len(processor.tokenizer.encode(processor.visual_prompt_prefix.split(processor.image_token)[1]))
     step, spent, accuracy, word_accuracy = 0, 0.0, 0.0, 0.0
     some_queries, some_pages = draw_batch(rng, groups, batch_size, decks_per_batch)
-    centre_projection(model, processor, [pages[index] for index in some_pages], some_queries)
+    if not centred:
+        centre_projection(model, processor, [pages[index] for index in some_pages], some_queries)
     optimisers = Optimisers(model.named_parameters(), muon_lr, adamw_lr)
     if state := load_state(folder / "state.pt"):
         model.load_state_dict(state["model"])
@@ -276,23 +307,27 @@ def train_retriever(
     log = RunLog(folder / "log.jsonl", step)
     started = time.perf_counter() - spent
     model.train()
-    while spent < seconds:
+    done = progress(spent, seconds, step, steps)
+    while done < 1:
         queries, gold = draw_batch(rng, groups, batch_size, decks_per_batch)
         shown = [pages[index] for index in gold]
         copied = [rng.random() < span_share for _ in queries]
         queries = [span_query(rng, p) if c and p.words else q for c, p, q in zip(copied, shown, queries, strict=True)]
-        asked = embed_query_texts(model, processor, queries).float()
+        texts = queries + [listed_words(rng, page) for page in shown]
+        embedded = embed_query_texts(model, processor, texts).float()
+        asked = embedded[: len(queries)]
         found = embed_seen_pages(model, processor, shown).float()
-        on_words, words_right = word_loss(asked, found, query_words(processor, queries), shown, tail)
+        on_words, words_right = word_loss(embedded, found, query_prefixes(processor, texts), shown, tail)
         on_pages = loss_function(asked, found)
         (on_words + on_pages).backward()
-        optimisers.step(spent / seconds)
+        optimisers.step(done)
         with torch.no_grad():
             scores = torch.einsum("qnd,psd->qpns", asked, found).amax(-1).sum(-1)
             right = (scores.argmax(1) == torch.arange(len(queries))).float().mean().item()
         accuracy, word_accuracy = 0.95 * accuracy + 0.05 * right, 0.95 * word_accuracy + 0.05 * words_right
         step, spent = step + 1, time.perf_counter() - started
-        if step % 10 == 0 or step < 4:
+        done = progress(spent, seconds, step, steps)
+        if step % 10 == 0 or step == 1:
             log.write(
                 step=step,
                 seconds=spent,
@@ -301,7 +336,7 @@ def train_retriever(
                 accuracy=accuracy,
                 words=word_accuracy,
             )
-        if step % 100 == 0 or spent >= seconds:
+        if step % 100 == 0 or done >= 1:
             save_state(
                 folder / "state.pt",
                 {

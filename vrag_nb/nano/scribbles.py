@@ -34,7 +34,7 @@ def font_sources() -> list[bytes]:
 
 
 @cache
-def _font(index: int, size: int) -> ImageFont.FreeTypeFont:
+def sized_font(index: int, size: int) -> ImageFont.FreeTypeFont:
     return ImageFont.truetype(io.BytesIO(font_sources()[index]), size)
 
 
@@ -82,7 +82,7 @@ def random_line(rng: random.Random, difficulty: float, words: int) -> str:
     return " ".join(parts)
 
 
-def _colours(rng: random.Random, difficulty: float) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def random_colours(rng: random.Random, difficulty: float) -> tuple[tuple[int, ...], tuple[int, ...]]:
     if rng.random() > difficulty:
         return (255, 255, 255), (0, 0, 0)
     while True:
@@ -100,7 +100,7 @@ def scribble(rng: random.Random, columns: int, rows: int, difficulty: float) -> 
     """
     width, height = columns * 28, rows * 28
     scale = rng.choice([1.0, 1.3, 1.7, 2.3]) if difficulty > 0.1 else 1.0
-    paper, ink = _colours(rng, difficulty)
+    paper, ink = random_colours(rng, difficulty)
     image = Image.new("RGB", (round(width * scale), round(height * scale)), paper)
     draw = ImageDraw.Draw(image)
     fonts = font_sources()
@@ -110,7 +110,7 @@ def scribble(rng: random.Random, columns: int, rows: int, difficulty: float) -> 
         choice = rng.randrange(max(1, round(len(fonts) * difficulty)))
         low = 13 - 4.5 * min(1.0, difficulty * 1.5)
         size = max(6, round(rng.uniform(low, 20 + 6 * difficulty) * scale))
-        font = _font(choice, size)
+        font = sized_font(choice, size)
         if y * scale + size * 1.2 > image.height:
             break
         x = rng.uniform(0, width / 3 if difficulty > 0.1 else 12) * scale
