@@ -56,6 +56,16 @@ def test_search_crop_answer(environment: Environment) -> None:
     assert roles == ["user", "assistant", "user", "assistant", "user", "assistant"]
 
 
+def test_the_question_can_be_repeated_after_each_image(tiny_corpus: Path, engine: RankedEngine) -> None:
+    settings = Settings(max_turns=6, observation_text="Look for: {question}", **NANO)
+    session, trajectory = play(
+        Environment(engine, tiny_corpus, settings, "nano"), SEARCH, "<bbox>[0, 0, 238, 126]</bbox>"
+    )
+    said = f"Look for: {session.question.query}"
+    assert [turn.observation.text for turn in trajectory.turns if turn.observation] == [said, said]
+    assert [message.text for message in session.conversation if message.role == "user"][1:] == [said, said]
+
+
 def test_each_search_shows_the_next_unseen_page_then_says_so(environment: Environment) -> None:
     session, trajectory = play(environment, *[SEARCH] * 6)
     assert trajectory.retrieved_page_ids == PAGE_IDS

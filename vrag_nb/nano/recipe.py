@@ -3,7 +3,7 @@
     read       vision tower, dense glyph supervision on scribbles                      -> runs/nano/read
     read_pages the same on windows of drawn deck pages, mixed with scribbles           -> runs/nano/read_pages
     spell      language side, frozen vision: strips to write out, small tables         -> runs/nano/spell
-    align      language side: pages - look-up, pointing, matching                      -> models/nano-base
+    align      language side: copying, searching, look-up and pointing on pages        -> models/nano-base
     match      ColQwen2.5 on half of that: words of small images, late-interaction     -> runs/nano/match
     retrieve   the same on whole pages and their questions                             -> models/nano-retriever
     act        SFT on trajectories of the privileged expert in the real environment    -> models/nano-agent
@@ -48,6 +48,7 @@ from vrag_nb.nano.retriever import (
 )
 from vrag_nb.nano.scribbles import scribble
 from vrag_nb.nano.tokenizer import build_tokenizer
+from vrag_nb.nano.wording import copied_words, searches
 from vrag_nb.records import Question, read_questions
 
 
@@ -159,20 +160,25 @@ def read_pages(recipe: Recipe) -> None:
     )
 
 
+def lessons(pool: DeckPool) -> list[Stream]:
+    """What the language side is taught before it acts: to copy, to search, to look up, to point."""
+    return [
+        Stream("copy", copied_words, 12, buckets=4),
+        Stream("search", searches(pool), 10, buckets=4),
+        Stream("table", drawn_table, 12, promote_on="found", difficulty_step=0.02),
+        Stream("deck", DeckTasks(pool).question_samples, 12, buckets=4),
+    ]
+
+
 def align(recipe: Recipe) -> None:
     model = fresh_model(recipe)
     processor = build_processor(tokenizer())
     _load(model, recipe.runs / "spell")
-    tasks = DeckTasks(DeckPool(partial(pretraining_deck, questions=(90, 140)), size=14, draws_per_deck=120))
-    streams = [
-        Stream("read", reading_strip, 16),
-        Stream("table", drawn_table, 24, promote_on="found"),
-        Stream("deck", tasks.question_samples, 20),
-    ]
+    pool = DeckPool(partial(pretraining_deck, questions=(90, 140)), size=14, draws_per_deck=120)
     train_streams(
         model,
         processor,
-        streams,
+        lessons(pool),
         recipe.runs / "align",
         recipe.align_seconds,
         seed=recipe.seed,
@@ -201,7 +207,7 @@ def train_questions(recipe: Recipe) -> dict[str, list[Question]]:
 
 def mixed_deck(recipe: Recipe, seed: int) -> tuple[bytes, list[Question]]:
     """Half the time a deck of invented tables, half the time one of real train tables."""
-    return pretraining_deck(seed) if seed % 2 else corpus_deck(recipe, seed)
+    return pretraining_deck(seed, questions=(60, 90)) if seed % 2 else corpus_deck(recipe, seed)
 
 
 def word_material(recipe: Recipe, decks: int, windows: int = 2) -> tuple[list[DrawnPage], list[QueryGroup]]:
@@ -306,10 +312,11 @@ def _train_on(
 def act(recipe: Recipe) -> None:
     model = Qwen2_5_VLForConditionalGeneration.from_pretrained(recipe.models / "nano-base", dtype=torch.float32)
     processor = build_processor(tokenizer())
-    pool = DeckPool(partial(mixed_deck, recipe))
+    pool = DeckPool(partial(mixed_deck, recipe), size=14, draws_per_deck=120)
     streams = [
-        Stream("act", ExpertSamples(pool, max_turns=5), 10, buckets=6),
-        Stream("deck", DeckTasks(pool).question_samples, 10),
+        Stream("act", ExpertSamples(pool, max_turns=5), 8, buckets=6),
+        Stream("search", searches(pool), 8, buckets=4),
+        Stream("deck", DeckTasks(pool).question_samples, 8, buckets=4),
     ]
     train_streams(
         model,
