@@ -18,6 +18,7 @@ RIGHT = [
     ("**Buffalo**", "Buffalo"),
     ("A", "a"),
     ("Ａｌｔｉｔｕｄｅ", "altitude"),
+    ("3 m²", "3 m^2"),
     ("Table A", "table a"),
     ("03/05", "03/05"),
     # numbers and units
@@ -59,6 +60,7 @@ RIGHT = [
 
 WRONG = [
     (None, "x"),
+    ("1²", "12"),
     ("", "not answerable"),
     ("...", "not answerable"),
     ("0", "not answerable"),

@@ -60,6 +60,7 @@ _WAYS_TO_SAY_IT = frozenset(
         "n/a",
     }
 )
+_RAISED = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹]+")
 _MINUS = str.maketrans({"−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "’": "'", "‘": "'", "“": '"', "”": '"'})
 _ARTICLES = re.compile(r"(?:(?<=^)|(?<=\s))(?:a|an|the)\s+(?=\S)")  # "Table A" keeps its letter
 _MAGNITUDES = {
@@ -96,9 +97,14 @@ class Number:
         return self.plain and 1000 <= self.value < 2200
 
 
+def _one_spelling(text: str) -> str:
+    """Compatibility characters in their plain form (NFKC), raised digits as powers: 1² is not 12."""
+    return unicodedata.normalize("NFKC", _RAISED.sub(lambda found: f"^{found.group()}", text))
+
+
 def normalise(text: str) -> str:
     """The words of an answer in one spelling: lower case, one space, no articles, no punctuation around words."""
-    text = unicodedata.normalize("NFKC", text).translate(_MINUS).casefold()
+    text = _one_spelling(text).translate(_MINUS).casefold()
     words = [word.strip("\"'`.,;:!?()[]{}<>*_") or word for word in text.split()]
     words = [word for word in words if any(char.isalnum() or char in "%$€£¥-+" for char in word)]
     kept = " ".join(words)
@@ -132,7 +138,7 @@ def is_correct(answer: str | None, reference: str, tolerance: float = 0.0) -> bo
 
 def parse_number(text: str) -> Number | None:
     """The one number that `text` is, or None when it is something else (rule 5)."""
-    text = unicodedata.normalize("NFKC", text).translate(_MINUS).casefold().strip().strip("\"'`;:!?*_").strip()
+    text = _one_spelling(text).translate(_MINUS).casefold().strip().strip("\"'`;:!?*_").strip()
     text = text.removesuffix(".").removeprefix("~").strip()
     negative = re.fullmatch(r"\((.*\d.*)\)", text)
     match = _NUMBER.fullmatch(negative.group(1) if negative else text)
@@ -154,7 +160,7 @@ def parse_number(text: str) -> Number | None:
 
 def parse_date(text: str) -> datetime | None:
     """The full date that `text` is, or None (rule 6)."""
-    words = " ".join(_ORDINAL.sub("", unicodedata.normalize("NFKC", text).casefold()).replace(",", " ").split())
+    words = " ".join(_ORDINAL.sub("", _one_spelling(text).casefold()).replace(",", " ").split())
     for form in _DATE_FORMS:
         try:
             return datetime.strptime(words.strip(" ."), form)
