@@ -10,6 +10,7 @@ import torch
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from vrag_nb.nano.aligning import Stream, train_streams
+from vrag_nb.nano.attention import use_block_attention
 from vrag_nb.nano.glyphs import CLASS_OF, EMPTY, IGNORE, SLOTS, Glyph, slot_targets
 from vrag_nb.nano.lookups import drawn_table, reading_strip
 from vrag_nb.nano.model import NanoSize, build_nano_vlm, build_processor, save_checkpoint
@@ -82,6 +83,27 @@ def test_exact_match_needs_every_token_of_an_answer():
     rows, matches = exact_match(logits, labels)
     assert rows.tolist() == [0, 0, 1]
     assert matches.tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_attention_in_blocks_is_attention(tokenizer, side):
+    model = build_nano_vlm(tokenizer, TINY).train()
+    ids = torch.randint(0, 256, (3, 29), generator=torch.Generator().manual_seed(0))
+    mask = torch.ones_like(ids)
+    mask[1, 20:] = 0
+    mask[2, 5:] = 0
+    if side == "left":
+        mask = mask.flip(1)
+    seen = mask.bool()
+    outputs = []
+    for switch in (lambda _: None, use_block_attention):
+        switch(model.model.language_model)
+        logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits
+        logits[seen].square().sum().backward()
+        outputs.append((logits[seen], model.model.language_model.embed_tokens.weight.grad.clone()))
+        model.zero_grad()
+    for usual, blocks in zip(*outputs, strict=True):
+        assert torch.allclose(usual, blocks, atol=1e-4, rtol=1e-3)
 
 
 def test_optimisers_write_masters_back_and_resume():

@@ -22,6 +22,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 from transformers import Qwen2_5_VLForConditionalGeneration, Qwen2_5_VLProcessor
 
+from vrag_nb.nano.attention import use_block_attention
 from vrag_nb.nano.looking import Looking, Targets
 from vrag_nb.nano.optimisation import Optimisers, RunLog, load_state, progress, save_state, to_bfloat16
 from vrag_nb.nano.reading import Level, linear_patch_embedding
@@ -119,6 +120,7 @@ def train_streams(
     linear_patch_embedding(model)
     to_bfloat16(model)
     freeze_vision_blocks(model, frozen_vision)
+    use_block_attention(model.model.language_model)
     looking = Looking(model)
     to_bfloat16(looking)
     if compile_text and shutil.which("g++"):

@@ -36,6 +36,7 @@ from transformers import Qwen2_5_VLForConditionalGeneration, Qwen2_5_VLProcessor
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from vrag_nb.agent.geometry import Budget
+from vrag_nb.nano.attention import use_block_attention
 from vrag_nb.nano.deck_tasks import DrawnPage
 from vrag_nb.nano.looking import covered_squares
 from vrag_nb.nano.model import FACTOR, MIN_PIXELS
@@ -289,6 +290,7 @@ def train_retriever(
     rng = random.Random(seed)
     model.visual.requires_grad_(False)
     to_bfloat16(model)
+    use_block_attention(model.language_model)
     if compile_text and shutil.which("g++"):
         for layer in model.language_model.layers:
             layer.compile(dynamic=True)

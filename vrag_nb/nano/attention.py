@@ -1,0 +1,65 @@
+"""Attention in blocks of queries: what the nano models use on a CPU instead of PyTorch's fused kernel.
+
+At some hundred tokens and heads of 64 the fused kernel spends most of a training step: it multiplies in float32 and
+computes the half of the scores that a causal mask throws away. Here a block of queries meets only the keys before its
+end, in plain matrix products, which bfloat16 makes fast. The numbers are those of softmax attention, and
+`benchmarks/nano_attention.py` times both.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import flash_attention_mask
+
+NAME = "blocks"
+ROWS = 256  # queries a block
+MASKED = -1e9  # finite: a padded query that sees nothing must not become nan
+
+
+@torch.compiler.disable  # its loop would be compiled again for every length
+def block_attention(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    is_causal: bool | None = None,
+    **_: Any,
+) -> tuple[torch.Tensor, None]:
+    """Attention of (batch, heads, n, d) queries to (batch, heads, m, d) keys and values, the last of both in line.
+
+    attention_mask: (batch, m), False at padding, or None. is_causal: each query meets the keys up to its own place; by
+    default what the module says. Returns (batch, n, heads, d), as transformers wants it. Without dropout.
+    """
+    causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
+    length, total, groups = query.shape[2], key.shape[2], getattr(module, "num_key_value_groups", 1)
+    if groups > 1:
+        key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
+    query = query * (scaling if scaling is not None else query.shape[-1] ** -0.5)
+    done = []
+    for start in range(0, length, ROWS):
+        end = min(length, start + ROWS)
+        met = total - length + end if causal else total
+        scores = query[:, :, start:end] @ key[:, :, :met].transpose(2, 3)
+        if causal and end - start > 1:
+            scores = scores + scores.new_full((end - start, met), MASKED).triu(met - (end - start) + 1)
+        if attention_mask is not None:
+            scores = scores + (~attention_mask[:, None, None, :met]).to(query.dtype) * MASKED
+        done.append(scores.softmax(-1) @ value[:, :, :met])
+    return torch.cat(done, 2).transpose(1, 2), None
+
+
+AttentionInterface.register(NAME, block_attention)
+AttentionMaskInterface.register(NAME, flash_attention_mask)  # the mask as it came, (batch, m)
+
+
+def use_block_attention(*towers: nn.Module) -> None:
+    """Switch towers of a transformers model to `block_attention`; saved checkpoints load with the usual kernels."""
+    for tower in towers:
+        config: Any = tower.config
+        config._attn_implementation = NAME
