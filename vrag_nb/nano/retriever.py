@@ -209,7 +209,9 @@ def word_loss(
         return found.sum() * 0, 0.0
     vectors = asked[[query for query, _, _ in rows], [place for _, place, _ in rows]]
     flat = found.flatten(0, 1)
-    scores = (vectors @ flat.T / temperature).masked_fill(flat.abs().sum(-1) == 0, -torch.inf)
+    # bfloat16 products, several times as fast: a tenth of a logit is less than what separates words
+    scores = (vectors.bfloat16() @ flat.bfloat16().T).float() / temperature
+    scores = scores.masked_fill(flat.abs().sum(-1) == 0, -torch.inf)
     right = torch.zeros(scores.shape, dtype=torch.bool)
     for row, (_, _, prefix) in enumerate(rows):
         right[row, holding[prefix]] = True
@@ -324,7 +326,7 @@ def train_retriever(
         (on_words + on_pages).backward()
         optimisers.step(done)
         with torch.no_grad():
-            scores = torch.einsum("qnd,psd->qpns", asked, found).amax(-1).sum(-1)
+            scores = torch.einsum("qnd,psd->qpns", asked.bfloat16(), found.bfloat16()).amax(-1).float().sum(-1)
             right = (scores.argmax(1) == torch.arange(len(queries))).float().mean().item()
         accuracy, word_accuracy = 0.95 * accuracy + 0.05 * right, 0.95 * word_accuracy + 0.05 * words_right
         step, spent = step + 1, time.perf_counter() - started
