@@ -63,6 +63,7 @@ def test_the_question_can_be_repeated_after_each_image(tiny_corpus: Path, engine
     )
     said = f"Look for: {session.question.query}"
     assert [turn.observation.text for turn in trajectory.turns if turn.observation] == [said, said]
+    assert [turn.notices for turn in trajectory.turns] == [[], []]
     assert [message.text for message in session.conversation if message.role == "user"][1:] == [said, said]
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
+from vrag_nb.nano import attention
 from vrag_nb.nano.aligning import Stream, train_streams
 from vrag_nb.nano.attention import use_block_attention
 from vrag_nb.nano.glyphs import CLASS_OF, EMPTY, IGNORE, SLOTS, Glyph, slot_targets
@@ -86,7 +87,8 @@ def test_exact_match_needs_every_token_of_an_answer():
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_attention_in_blocks_is_attention(tokenizer, side):
+def test_attention_in_blocks_is_attention(tokenizer, side, monkeypatch):
+    monkeypatch.setattr(attention, "ROWS", 8)  # 29 tokens are three blocks and a rest
     model = build_nano_vlm(tokenizer, TINY).train()
     ids = torch.randint(0, 256, (3, 29), generator=torch.Generator().manual_seed(0))
     mask = torch.ones_like(ids)

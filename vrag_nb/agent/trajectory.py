@@ -66,6 +66,11 @@ class Turn(BaseModel):
         """Everything the environment answered, in the order shown."""
         return ([self.observation] if self.observation else []) + self.also_shown
 
+    @property
+    def notices(self) -> list[str]:
+        """What was said without an image: a problem, an empty search. Text beside an image is no notice."""
+        return [seen.text for seen in self.observations if seen.text and seen.image is None]
+
 
 class Trajectory(BaseModel):
     """One question, worked through. `prompt` is the filled template; `settings` what the environment ran with."""

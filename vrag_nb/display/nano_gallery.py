@@ -9,8 +9,9 @@ from matplotlib.figure import Figure
 from PIL import Image as PILImage
 
 from vrag_nb.agent.environment import Session
+from vrag_nb.agent.geometry import Box
 from vrag_nb.agent.policy import Image
-from vrag_nb.nano.deck_tasks import Box, DrawnPage
+from vrag_nb.nano.deck_tasks import DrawnPage
 from vrag_nb.nano.glyphs import CHARACTERS, EMPTY, IGNORE, Glyph, slot_targets
 from vrag_nb.nano.looking import Look, covered_squares
 from vrag_nb.nano.samples import Sample, telling_words

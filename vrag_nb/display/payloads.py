@@ -70,7 +70,7 @@ def turn(trajectory: Trajectory, scene: Scene) -> dict[str, Any]:
         "box": [round(value, 1) for value in action.box] if action.box else None,
         "frame": list(scene.before.view.shown_size) if scene.before else None,
         "page_box": [round(value) for value in box] if box else None,
-        "notices": [seen.text for seen in now.observations if seen.text and seen.image is None],
+        "notices": now.notices,
         "forced": now.forced,
         "new_tokens": len(now.token_ids),
         "prompt_tokens": now.prompt_tokens,

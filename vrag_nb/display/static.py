@@ -130,8 +130,7 @@ def _words(scene: Scene) -> list[tuple[str, float, str, str]]:
         lines.append(
             (f"of {scene.before.view.shown_size[0]} × {scene.before.view.shown_size[1]} px shown", 8.5, MUTED, "normal")
         )
-    notices = [seen.text for seen in turn.observations if seen.text and seen.image is None]
-    notices = notices or ([action.problem] if action.problem else [])
+    notices = turn.notices or ([action.problem] if action.problem else [])
     lines += [(wrap(text, _WORDS, 8.5, lines=6), 8.5, VERMILION, "normal") for text in notices]
     return lines
 

@@ -1,8 +1,8 @@
 """Attention in blocks of queries: what the nano models use on a CPU instead of PyTorch's fused kernel.
 
-At some hundred tokens and heads of 64 the fused kernel spends most of a training step: it multiplies in float32 and
-computes the half of the scores that a causal mask throws away. Here a block of queries meets only the keys before its
-end, in plain matrix products, which bfloat16 makes fast. The numbers are those of softmax attention, and
+The fused kernel also computes the half of the scores that a causal mask throws away, and its products gain little from
+bfloat16. Here a block of queries meets only the keys before its
+end, in plain matrix products. The numbers are those of softmax attention, and
 `benchmarks/nano_attention.py` times both.
 """
 

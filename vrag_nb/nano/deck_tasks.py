@@ -30,25 +30,6 @@ from vrag_nb.records import Question
 
 DPI = 150
 BUDGET = Budget(MIN_PIXELS, MAX_PIXELS)
-COMMON_WORDS = frozenset(
-    (
-        "the",
-        "and",
-        "what",
-        "which",
-        "how",
-        "much",
-        "many",
-        "was",
-        "were",
-        "for",
-        "from",
-        "with",
-        "deck",
-        "page",
-        "slide",
-    )
-)
 MakeDeck = Callable[[int], tuple[bytes, list[Question]]]
 
 

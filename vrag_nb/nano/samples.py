@@ -21,25 +21,7 @@ from vrag_nb.nano.tokenizer import token_id
 
 IGNORE = -100
 WORD = re.compile(r"[^\W_]+")
-COMMON_WORDS = frozenset(
-    (
-        "the",
-        "and",
-        "what",
-        "which",
-        "how",
-        "much",
-        "many",
-        "was",
-        "were",
-        "for",
-        "from",
-        "with",
-        "deck",
-        "page",
-        "slide",
-    )
-)
+COMMON_WORDS = frozenset(WORD.findall("the and what which how much many was were for from with deck page slide"))
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Text-only lessons, at a tenth of the price of a page: copying words, and turning a question into a search.
+"""Text-only lessons, which cost little beside a page: copying words, and turning a question into a search.
 
 A search repeats words of the question - the deck's title, what is measured, of whom. To repeat words a model must have
 learned to copy, which pages alone teach it very slowly.
