@@ -2,6 +2,7 @@
 #
 #   make run          the nano pipeline in notebooks: corpus, index, agent, evaluation -> results/nano/index.html
 #   make nano-eval    the same with the whole test split
+#   make foreign      the same questions on slides that another engine drew
 #   make test         all tests, notebooks and browser included     make lint     ruff and mypy
 #   make lab          JupyterLab on the notebooks                   make serve    the search engine over HTTP
 #   make realdocs DIR=path   recall on a folder of MMLongBench-Doc  make bench    what survives kill -9
@@ -18,7 +19,7 @@ export OMP_NUM_THREADS ?= $(CORES)
 export TOKENIZERS_PARALLELISM ?= false
 
 .DEFAULT_GOAL := help
-.PHONY: help env run nano-eval test lab serve bench lint realdocs lock
+.PHONY: help env run nano-eval foreign test lab serve bench lint realdocs lock
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -47,6 +48,10 @@ run: $(READY)
 
 nano-eval: $(READY)
 	@$(PY) -m vrag_nb run nano-eval
+
+foreign: $(READY)
+	@$(PY) -m vrag_nb evaluate --profile $(PROFILE) --documents data/foreign/documents \
+	  --questions data/foreign/questions.test.json --out results/foreign
 
 test: $(READY)
 	@$(PY) -m pytest $(ARGS)

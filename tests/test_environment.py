@@ -13,7 +13,7 @@ from vrag_nb.agent.environment import Environment, replay
 from vrag_nb.agent.geometry import View
 from vrag_nb.agent.observers import Session, Settings
 from vrag_nb.agent.pages import PageStore
-from vrag_nb.agent.policy import Generation, Text
+from vrag_nb.agent.policy import Generation, Image, Text
 from vrag_nb.agent.prompting import load_prompt, prompt_names
 from vrag_nb.agent.trajectory import Observation, Trajectory, TrajectoryLog, read_trajectories, write_trajectories
 from vrag_nb.agent.vrag import VRAG
@@ -56,15 +56,17 @@ def test_search_crop_answer(environment: Environment) -> None:
     assert roles == ["user", "assistant", "user", "assistant", "user", "assistant"]
 
 
-def test_the_question_can_be_repeated_after_each_image(tiny_corpus: Path, engine: RankedEngine) -> None:
-    settings = Settings(max_turns=6, observation_text="Look for: {question}", **NANO)
+def test_the_question_can_be_repeated_before_each_image(tiny_corpus: Path, engine: RankedEngine) -> None:
+    settings = Settings(max_turns=6, caption="Look for: {question}", **NANO)
     session, trajectory = play(
         Environment(engine, tiny_corpus, settings, "nano"), SEARCH, "<bbox>[0, 0, 238, 126]</bbox>"
     )
     said = f"Look for: {session.question.query}"
-    assert [turn.observation.text for turn in trajectory.turns if turn.observation] == [said, said]
+    assert [turn.observation.caption for turn in trajectory.turns if turn.observation] == [said, said]
     assert [turn.notices for turn in trajectory.turns] == [[], []]
-    assert [message.text for message in session.conversation if message.role == "user"][1:] == [said, said]
+    shown = [message for message in session.conversation if message.role == "user"][1:]
+    assert [[type(part) for part in message.parts] for message in shown] == [[Text, Image]] * 2
+    assert [message.text for message in shown] == [said, said]
 
 
 def test_each_search_shows_the_next_unseen_page_then_says_so(environment: Environment) -> None:

@@ -90,7 +90,7 @@ class AgentPart(Part):
     padding: float = Field(default=0, ge=0)
     min_pixels: int = Field(default=256 * 784, ge=784)
     max_pixels: int = Field(default=512 * 784, ge=784)
-    observation_text: str = ""
+    caption: str = ""
 
 
 class EvaluationPart(Part):

@@ -30,8 +30,8 @@ class Settings(BaseModel):
     max_turns: action turns before the forced answer. top_k: how far down the ranked list a search looks.
     images_per_search: unseen pages shown per search. padding: shown pixels added on every side of a box.
     min_pixels, max_pixels, factor: the budget of one shown image. min_crop: page pixels a box must cover.
-    formats, forced_text, nothing_new_text, nothing_found_text: what the environment says. observation_text: what it
-    says after a page or a crop; {question} stands for the question.
+    formats, forced_text, nothing_new_text, nothing_found_text: what the environment says. caption: what it
+    says before a page or a crop; {question} stands for the question.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -46,7 +46,7 @@ class Settings(BaseModel):
     system: str | None = None
     formats: str = FORMATS
     forced_text: str = "No more actions are left. Answer now: <answer>answer</answer>."
-    observation_text: str = ""
+    caption: str = ""
     nothing_new_text: str = "Every page found has been shown already. Search for something else, or answer."
     nothing_found_text: str = "The search found no page. Search for something else, or answer."
 
@@ -104,8 +104,8 @@ class SearchObserver:
         view = View.whole((page.width, page.height), self.settings.budget)
         session.seen.append(page_id)
         session.last_page, session.last_view = page_id, view
-        text = observation_text(self.settings, session.question)
-        return _image_observation("page", page_id, page.image, view, text)
+        caption = filled_caption(self.settings, session.question)
+        return _image_observation("page", page_id, page.image, view, caption)
 
 
 class CropObserver:
@@ -124,19 +124,21 @@ class CropObserver:
             raise InvalidAction(str(error)) from None
         session.last_view = view
         page = self.pages.page(session.last_page)
-        text = observation_text(self.settings, session.question)
-        return [_image_observation("crop", page.page_id, page.image, view, text)]
+        caption = filled_caption(self.settings, session.question)
+        return [_image_observation("crop", page.page_id, page.image, view, caption)]
 
 
-def observation_text(settings: Settings, question: Question) -> str:
-    """What is said after an image about this question."""
-    return settings.observation_text.replace("{question}", question.query)
+def filled_caption(settings: Settings, question: Question) -> str:
+    """What is said before an image to one who works on this question."""
+    return settings.caption.replace("{question}", question.query)
 
 
-def _image_observation(kind: Literal["page", "crop"], page_id: str, image: str, view: View, text: str) -> Observation:
+def _image_observation(
+    kind: Literal["page", "crop"], page_id: str, image: str, view: View, caption: str
+) -> Observation:
     return Observation(
         kind=kind,
-        text=text,
+        caption=caption,
         page_id=page_id,
         image=image,
         crop_box=view.crop_box,

@@ -29,9 +29,13 @@ if TYPE_CHECKING:
 
 
 class Observation(BaseModel):
-    """What the environment answered. A notice is text only; a page or a crop is an image, sometimes with text."""
+    """What the environment answered. A notice is text only; a page or a crop is an image, sometimes with words around.
+
+    caption: what is said before the image. text: what is said after it, or the notice.
+    """
 
     kind: Literal["page", "crop", "notice"]
+    caption: str = ""
     text: str = ""
     page_id: str | None = None
     image: str | None = None  # page image path relative to the corpus folder
@@ -127,9 +131,11 @@ def assistant_message(turn: Turn) -> Message:
 
 
 def observation_message(observations: Sequence[Observation], pages: PageStore | None = None) -> Message:
-    """The user turn that carries observations: their images, each followed by its text."""
+    """The user turn that carries observations: their images, each between its caption and its text."""
     parts: list[Text | Image] = []
     for observation in observations:
+        if observation.caption:
+            parts.append(Text(observation.caption))
         if observation.page_id is not None and observation.shown_size is not None:
             pixels = None
             if pages is not None:

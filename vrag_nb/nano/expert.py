@@ -32,7 +32,7 @@ EXPERT_SETTINGS = Settings(
     top_k=10,
     min_pixels=BUDGET.min_pixels,
     max_pixels=BUDGET.max_pixels,
-    observation_text="{question}",
+    caption="{question}",
 )
 
 
@@ -197,7 +197,7 @@ def forced_sample(question: Question, pages: list[DrawnPage], rng: random.Random
     turns: list[tuple[str, list[str | PILImage.Image]]] = [
         ("user", [prompt]),
         ("assistant", [f"<search>{question.query}</search>"]),
-        ("user", [part for image in images for part in (image, question.query)] + [EXPERT_SETTINGS.forced_text]),
+        ("user", [part for image in images for part in (question.query, image)] + [EXPERT_SETTINGS.forced_text]),
         ("assistant", [answer]),
     ]
     looks = [look_for(question, pages[number], number + 1, 3, place) for place, number in enumerate(chosen)]

@@ -1,8 +1,14 @@
 """Dense supervision of the language side: where a word of the question stands, where the answer, where its next letter.
 
 A loss on the answer's letters alone tells a model of this size very little about *where* it should have looked. We
-drew the image, so we know. Three heads tap the language model on its way, and each asks of some text tokens which
-squares of the images before them they are about, by a query and a key as attention would:
+drew the image, so we know. Heads tap the language model on its way. Two ask every square, after a third of the layers:
+
+- does it hold a word said before the image? The question comes first, so that all squares look for its words at once;
+- in which column and row of its image does it stand? A language model knows that of a square only by the turning of
+  queries and keys, and needs it to go along a row, to read on, and to write a box.
+
+Three others ask of some text tokens which squares of the images before them they are about, by a query and a key as
+attention would:
 
 - after a third of the layers, the last token of each word that is printed on an image: where is it printed?
 - after half of them, the token before an answer: where does the answer stand?
@@ -27,8 +33,10 @@ from vrag_nb.agent.geometry import Box
 from vrag_nb.nano.model import FACTOR
 
 PARTS = 8
+SIDE = 32  # so many columns and rows are told apart
 DEPTHS = {"word": 1 / 3, "answer": 1 / 2, "letter": 2 / 3}  # of the layers, after which each head taps
-WEIGHTS = {"word": 0.25, "answer": 0.25, "letter": 0.3}
+WEIGHTS = {"cue": 1.0, "place": 0.4, "word": 0.25, "answer": 0.25, "letter": 0.3}
+UNASKED = -1
 
 
 @dataclass(frozen=True)
@@ -62,9 +70,16 @@ class Pointers:
 
 @dataclass(frozen=True)
 class Targets:
-    """What the heads should say about a batch, and which tokens are squares, (batch, length) bool."""
+    """What the heads should say about a batch.
+
+    is_square: which tokens are squares, (batch, length) bool. cues: (batch, length), 1 at a square that holds a word
+    said before, 0 at one that does not, UNASKED at text and where nothing is known. places: (batch, length, 2), column
+    and row of each square in its image, UNASKED at text.
+    """
 
     is_square: torch.Tensor
+    cues: torch.Tensor
+    places: torch.Tensor
     pointers: Mapping[str, Pointers]
 
 
@@ -110,6 +125,8 @@ class Looking(nn.Module):
         layers = model.model.language_model.layers
         self.pointers = nn.ModuleDict({name: Pointer(config.hidden_size) for name in DEPTHS})
         self.part = nn.Linear(config.hidden_size, PARTS)
+        self.cue = nn.Linear(config.hidden_size, 1)
+        self.place = nn.Linear(config.hidden_size, 2 * SIDE)
         self._seen: dict[str, torch.Tensor] = {}
         for name, share in DEPTHS.items():
             layers[max(0, int(len(layers) * share) - 1)].register_forward_hook(self._tap(name))
@@ -122,7 +139,7 @@ class Looking(nn.Module):
 
     def loss(self, targets: Targets) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """The heads' weighted losses, summed; and per head, which of its tokens point right ((n,) bool)."""
-        total, right = next(iter(self._seen.values())).sum() * 0, {}
+        total, right = self._cue_loss(targets.cues) + self._place_loss(targets.places), {}
         for name, wanted in targets.pointers.items():
             if not len(wanted.rows):
                 continue
@@ -136,3 +153,19 @@ class Looking(nn.Module):
                 total = total + WEIGHTS[name] * nn.functional.cross_entropy(parts, wanted.parts)
             right[name] = wanted.squares.gather(1, scores.argmax(-1, keepdim=True)).squeeze(1)
         return total, right
+
+    def _cue_loss(self, cues: torch.Tensor) -> torch.Tensor:
+        """Binary cross-entropy of the squares asked, weighted."""
+        scores, asked = self.cue(self._seen["word"]).squeeze(-1).float(), cues != UNASKED
+        if not asked.any():
+            return scores.sum() * 0
+        loss = nn.functional.binary_cross_entropy_with_logits(scores[asked], cues[asked].float())
+        return WEIGHTS["cue"] * loss
+
+    def _place_loss(self, places: torch.Tensor) -> torch.Tensor:
+        """Cross-entropy of the columns and rows of all squares, weighted."""
+        logits = self.place(self._seen["word"]).float().unflatten(-1, (2, SIDE))
+        if (places == UNASKED).all():
+            return logits.sum() * 0
+        wanted = places.clamp(max=SIDE - 1).flatten()
+        return WEIGHTS["place"] * nn.functional.cross_entropy(logits.flatten(0, 2), wanted, ignore_index=UNASKED)

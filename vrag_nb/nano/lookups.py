@@ -71,7 +71,7 @@ def _labels(rng: random.Random, count: int) -> list[str]:
 
 
 def drawn_table(rng: random.Random, difficulty: float) -> Sample:
-    """A table of 2..7 rows and 1..3 columns of numbers, and questions for up to six of its cells, one after another."""
+    """A question for a cell, and a table of 2..7 rows and 1..3 columns of numbers."""
     rows = rng.randint(2, 2 + round(5 * difficulty))
     columns = 1 if difficulty < 0.25 else rng.randint(1, 3 if difficulty > 0.5 else 2)
     with_header = columns > 1 or rng.random() < 0.3
@@ -103,14 +103,10 @@ def drawn_table(rng: random.Random, difficulty: float) -> Sample:
             places[number, column] = (start, y + 1, start + length, y + size * 1.15)
             x += widths[column]
     words = [(text, places[n, c]) for n, row in enumerate(grid) for c, text in enumerate(row) if text]
-    asked = rng.sample([(row, column) for row in range(rows) for column in range(columns)], min(6, rows * columns))
-    turns: list[tuple[str, list[str | Image.Image]]] = []
-    looks = []
-    for line, place_across in asked:
-        template = rng.choice(QUESTIONS_ROW if columns == 1 else QUESTIONS_CELL)
-        question = template.format(row=labels[line], column=headers[place_across])
-        answer, place = cells[line][place_across], places[line + with_header, place_across + 1]
-        turns += [("user", [question] if turns else [image, question]), ("assistant", [answer])]
-        letters = _centres(answer, place[0], place[1] - 1, font)
-        looks.append(Look(len(turns) - 1, 0, [place], answer, letters))
-    return Sample(f"table{columns}", turns, words=[words], looks=looks)
+    line, place_across = rng.randrange(rows), rng.randrange(columns)
+    template = rng.choice(QUESTIONS_ROW if columns == 1 else QUESTIONS_CELL)
+    question = template.format(row=labels[line], column=headers[place_across])
+    answer, place = cells[line][place_across], places[line + with_header, place_across + 1]
+    look = Look(1, 0, [place], answer, _centres(answer, place[0], place[1] - 1, font))
+    turns: list[tuple[str, list[str | Image.Image]]] = [("user", [question, image]), ("assistant", [answer])]
+    return Sample(f"table{columns}", turns, words=[words], looks=[look])

@@ -122,7 +122,7 @@ def read(recipe: Recipe) -> None:
 def spell(recipe: Recipe) -> None:
     model = fresh_model(recipe)
     _load(model, recipe.runs / "read_pages")
-    streams = [Stream("read", reading_strip, 32), Stream("table", drawn_table, 24)]
+    streams = [Stream("read", reading_strip, 32), Stream("table", drawn_table, 40)]
     train_streams(
         model,
         build_processor(tokenizer()),
@@ -165,7 +165,7 @@ def lessons(pool: DeckPool) -> list[Stream]:
     return [
         Stream("copy", copied_words, 12, buckets=4),
         Stream("search", searches(pool), 10, buckets=4),
-        Stream("table", drawn_table, 12, promote_on="found", difficulty_step=0.02),
+        Stream("table", drawn_table, 32, promote_on="found", difficulty_step=0.02),
         Stream("deck", DeckTasks(pool).question_samples, 12, buckets=4),
     ]
 
@@ -219,7 +219,7 @@ def word_material(recipe: Recipe, decks: int, windows: int = 2) -> tuple[list[Dr
     rng = random.Random(f"{recipe.seed}/words")
     drawn: list[DrawnPage] = []
     for number in tqdm(range(decks), desc="drawing windows"):
-        pdf, _ = pretraining_deck(20_000 + number)
+        pdf, _ = pretraining_deck(100_000 * recipe.seed + 20_000 + number)
         with pymupdf.open(stream=pdf, filetype="pdf") as document:
             for page in document:
                 shown = _disguised(rng, DrawnPage.render(page).part(budget=PAGE_BUDGET))
@@ -237,7 +237,7 @@ def page_material(recipe: Recipe, decks: int) -> tuple[list[DrawnPage], list[Que
     groups: list[QueryGroup] = []
     for number in tqdm(range(len(train) + decks), desc="drawing decks"):
         known = number < len(train)
-        pdf, questions = train[number] if known else pretraining_deck(10_000 + number)
+        pdf, questions = train[number] if known else pretraining_deck(100_000 * recipe.seed + 10_000 + number)
         first = len(drawn)
         with pymupdf.open(stream=pdf, filetype="pdf") as document:
             pages = [DrawnPage.render(page).part(budget=PAGE_BUDGET) for page in document]

@@ -15,7 +15,7 @@ from PIL import Image
 from transformers import PreTrainedTokenizerBase, Qwen2_5_VLProcessor
 
 from vrag_nb.agent.geometry import Box
-from vrag_nb.nano.looking import DEPTHS, Look, Pointers, Targets, covered_squares, square_part
+from vrag_nb.nano.looking import DEPTHS, UNASKED, Look, Pointers, Targets, covered_squares, square_part
 from vrag_nb.nano.model import FACTOR
 from vrag_nb.nano.tokenizer import token_id
 
@@ -124,16 +124,26 @@ def collate(samples: Sequence[Sample], processor: Qwen2_5_VLProcessor) -> dict[s
 def looking_targets(samples: Sequence[Sample], input_ids: torch.Tensor, tokenizer: PreTrainedTokenizerBase) -> Targets:
     """What `looking` should say about a collated batch."""
     is_square = input_ids == token_id(tokenizer, "<|image_pad|>")
+    cues = torch.full(input_ids.shape, UNASKED)
+    places = torch.full((*input_ids.shape, 2), UNASKED)
     found: dict[str, list[tuple[int, int, torch.Tensor, int]]] = {name: [] for name in DEPTHS}
     for row, sample in enumerate(samples):
+        squares = _image_squares(sample, is_square[row])
+        for image, here in zip(sample.images, squares, strict=True):
+            order, columns = torch.arange(len(here)), image.width // FACTOR
+            places[row, here] = torch.stack([order % columns, order // columns], -1)
         if sample.words or sample.looks:
-            squares = _image_squares(sample, is_square[row])
             _, _, texts = _encode(sample, tokenizer)
-            for name, position, right, part in _pointed(sample, texts, squares, tokenizer):
+            printed = [_printed(words) for words in sample.words]
+            for number, page in enumerate(printed):
+                said = set().union(*(telling_words(text.text) for text in texts if text.images <= number))
+                boxes = [box for word in said for box in page.get(word, ())]
+                cues[row, squares[number]] = _covering(sample.images[number], boxes)
+            for name, position, right, part in _pointed(sample, texts, squares, printed, tokenizer):
                 mask = torch.zeros(input_ids.shape[1], dtype=torch.bool)
                 mask[right] = True
                 found[name].append((row, position, mask, part))
-    return Targets(is_square, {name: _stacked(rows, input_ids.shape[1]) for name, rows in found.items()})
+    return Targets(is_square, cues, places, {name: _stacked(rows, input_ids.shape[1]) for name, rows in found.items()})
 
 
 def _stacked(found: Sequence[tuple[int, int, torch.Tensor, int]], length: int) -> Pointers:
@@ -148,16 +158,23 @@ def _image_squares(sample: Sample, is_square: torch.Tensor) -> list[torch.Tensor
     return list(is_square.nonzero().flatten()[: sum(sizes)].split(sizes))
 
 
+def _printed(words: Sequence[tuple[str, Box]]) -> dict[str, list[Box]]:
+    """Where each telling word stands."""
+    places: dict[str, list[Box]] = {}
+    for said, box in words:
+        for word in telling_words(said):
+            places.setdefault(word, []).append(box)
+    return places
+
+
 def _pointed(
-    sample: Sample, texts: Sequence[_Text], squares: Sequence[torch.Tensor], tokenizer: PreTrainedTokenizerBase
+    sample: Sample,
+    texts: Sequence[_Text],
+    squares: Sequence[torch.Tensor],
+    printed: Sequence[dict[str, list[Box]]],
+    tokenizer: PreTrainedTokenizerBase,
 ) -> Iterator[tuple[str, int, torch.Tensor, int]]:
     """(head, position of the token, positions of the right squares, part of the square) of one sample."""
-    printed: list[dict[str, list[Box]]] = []
-    for words in sample.words:
-        printed.append({})
-        for said, box in words:
-            for word in telling_words(said):
-                printed[-1].setdefault(word, []).append(box)
     for text in texts:
         offsets = tokenizer(text.text, return_offsets_mapping=True)["offset_mapping"]
         ends = {end: number for number, (_, end) in enumerate(offsets)}
@@ -194,8 +211,12 @@ def _looked(
         begin = text.text.find(look.printed, begin + 1)
 
 
+def _covering(image: Image.Image, boxes: Sequence[Box]) -> torch.Tensor:
+    return covered_squares(boxes, image.width // FACTOR, image.height // FACTOR)
+
+
 def _covered(image: Image.Image, boxes: Sequence[Box]) -> torch.Tensor:
-    return covered_squares(boxes, image.width // FACTOR, image.height // FACTOR).nonzero().flatten()
+    return _covering(image, boxes).nonzero().flatten()
 
 
 def exact_match(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

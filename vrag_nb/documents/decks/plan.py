@@ -58,7 +58,7 @@ class Deck:
     deck_id: str
     name: str
     series: Series
-    style: Style
+    family: str
     pdf: bytes
     facts: list[Fact]
     sizes: list[tuple[float, float]]  # width and height of each page, in points
@@ -100,7 +100,7 @@ def make_deck(rng: random.Random, series: Series, family: Family, deck_id: str, 
     (_report if style.report else _slides)(writer)
     facts = [fact for sheet in writer.sheets for fact in sheet.facts]
     sizes = [(sheet.canvas.width, sheet.canvas.height) for sheet in writer.sheets]
-    return Deck(deck_id, name, series, style, writer.book.pdf(), facts, sizes)
+    return Deck(deck_id, name, series, family.name, writer.book.pdf(), facts, sizes)
 
 
 def _alphabet(series: Series, name: str) -> str:

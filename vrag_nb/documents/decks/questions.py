@@ -77,7 +77,7 @@ def _question(deck: Deck, draft: Draft, number: int) -> Question:
         reference_regions=_regions(deck, draft.facts),
         needs_crop=any(_unreadable(deck, fact) for fact in draft.facts),
         needed_facts=[_needed(deck, fact) for fact in draft.facts],
-        layout_family=deck.style.family.name,
+        layout_family=deck.family,
         source=deck.series.dataset,
     )  # type: ignore[call-arg]
     uid = f"{deck.deck_id}-q{number:03d}"
