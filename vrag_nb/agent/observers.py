@@ -141,6 +141,7 @@ def _image_observation(
         caption=caption,
         page_id=page_id,
         image=image,
+        page_size=view.page_size,
         crop_box=view.crop_box,
         shown_size=view.shown_size,
         image_tokens=view.tokens,

@@ -65,7 +65,7 @@ class OpenAIPolicy(Policy):
         token_limit_field: str = "max_tokens",
         extra_body: dict[str, Any] | None = None,
     ) -> None:
-        self._key = _key(api_key_env)
+        self._key = endpoint_key(api_key_env)
         self._client = OpenAI(api_key=self._key, base_url=base_url, max_retries=retries, timeout=timeout)
         self.model, self.name = model, model
         self.temperature, self.top_p, self.concurrency = temperature, top_p, concurrency
@@ -148,7 +148,8 @@ def data_url(image: PILImage.Image, image_format: Literal["png", "jpeg"] = "png"
     return f"data:image/{image_format};base64,{base64.b64encode(buffer.getvalue()).decode('ascii')}"
 
 
-def _key(api_key_env: str | None) -> str:
+def endpoint_key(api_key_env: str | None) -> str:
+    """The key in the variable, or a stand-in where none is needed. Raises ValueError when the variable is not set."""
     if api_key_env is None:
         return "none-needed"
     key = os.environ.get(api_key_env)

@@ -39,6 +39,7 @@ class Observation(BaseModel):
     text: str = ""
     page_id: str | None = None
     image: str | None = None  # page image path relative to the corpus folder
+    page_size: tuple[int, int] | None = None  # page pixels
     crop_box: tuple[int, int, int, int] | None = None  # page pixels; None = the whole page
     shown_size: tuple[int, int] | None = None  # (width, height) the model saw, after the pixel budget
     image_tokens: int = 0

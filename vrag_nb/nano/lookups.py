@@ -25,20 +25,23 @@ QUESTIONS_CELL = (
 )
 
 
-def reading_strip(rng: random.Random, difficulty: float) -> Sample:
-    """One or two lines of text, to be written out whole."""
+def reading_strip(
+    rng: random.Random, difficulty: float, size: int | None = None, font_number: int | None = None
+) -> Sample:
+    """One or two lines of text, to be written out whole; `size` (pixels) and `font_number` fix the print."""
     columns, rows = rng.randint(5, 11), 1 + (rng.random() < 0.4 * difficulty)
     paper, ink = random_colours(rng, difficulty)
     image = Image.new("RGB", (columns * 28, rows * 28), paper)
     draw = ImageDraw.Draw(image)
     lines, letters = [], []
     for row in range(rows):
-        size = round(rng.uniform(13 - 3 * difficulty, 17 + 3 * difficulty))
-        font = sized_font(rng.randrange(max(1, round(len(font_sources()) * difficulty))), size)
+        high = size or round(rng.uniform(13 - 3 * difficulty, 17 + 3 * difficulty))
+        face = rng.randrange(max(1, round(len(font_sources()) * difficulty))) if font_number is None else font_number
+        font = sized_font(face, high)
         text = random_line(rng, 0.2 + difficulty, rng.randint(1, 5))
         while font.getlength(text) > image.width - 4:
             text = text[:-1].rstrip()
-        x, y = rng.uniform(1, 4), row * 28 + rng.uniform(1, 26 - size * 1.15)
+        x, y = rng.uniform(1, 4), row * 28 + rng.uniform(1, max(1, 26 - high * 1.15))
         draw.text((x, y), text, font=font, fill=ink)
         lines.append(text)
         letters += _centres(text, x, y, font)

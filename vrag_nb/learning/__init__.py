@@ -1,0 +1,1 @@
+"""Learning: expert sampling, supervised fine-tuning, rewards, advantages, multi-turn reinforcement learning."""
