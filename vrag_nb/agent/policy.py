@@ -22,7 +22,7 @@ from PIL import Image as PILImage
 
 from vrag_nb.agent import actions, geometry
 
-Frame = Literal["absolute", "normalised-1000"]
+Frame = Literal["absolute", "normalised-1000", "raw"]  # shown pixels, 0 to 1000, page pixels of what is shown
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,16 @@ class Image:
     pixels: PILImage.Image | None = field(default=None, repr=False, compare=False)
     page_id: str | None = None
     crop_box: tuple[int, int, int, int] | None = None  # page pixels; None = the whole page
+    page_size: tuple[int, int] | None = None  # page pixels, where known
+
+    @property
+    def raw_size(self) -> tuple[int, int]:
+        """(width, height) of what is shown, in page pixels. Raises ValueError where that is not known."""
+        if self.crop_box is not None:
+            return self.crop_box[2] - self.crop_box[0], self.crop_box[3] - self.crop_box[1]
+        if self.page_size is None:
+            raise ValueError(f"the size of page {self.page_id} is not known, so raw pixels cannot be converted")
+        return self.page_size
 
     def resolved(self) -> PILImage.Image:
         """The pixels; raises ValueError when they were not attached."""
@@ -137,23 +147,35 @@ def turn_seed(seed: int, uid: str, turn: int) -> int:
     return int.from_bytes(digest[:8], "big") >> 1
 
 
-def last_image_size(messages: Sequence[Message]) -> tuple[int, int] | None:
-    """(width, height) in shown pixels of the last image in `messages`: the frame of the next box."""
-    return next((image.size for message in reversed(messages) for image in reversed(message.images)), None)
+def last_image(messages: Sequence[Message]) -> Image | None:
+    """The last image in `messages`: the one that the next box is about."""
+    return next((image for message in reversed(messages) for image in reversed(message.images)), None)
+
+
+def _box_between(frame: Frame, image: Image, box: geometry.Box, *, to_shown: bool) -> geometry.Box:
+    """A box on `image` converted from a model's frame to shown pixels, or the other way."""
+    if frame == "normalised-1000":
+        return (geometry.from_thousandths if to_shown else geometry.to_thousandths)(box, image.size)
+    (width, height), (raw_width, raw_height) = image.size, image.raw_size
+    across, down = width / raw_width, height / raw_height
+    if to_shown:
+        return box[0] * across, box[1] * down, box[2] * across, box[3] * down
+    x0, y0, x1, y1 = box[0] / across, box[1] / down, box[2] / across, box[3] / down
+    return float(round(x0)), float(round(y0)), float(round(x1)), float(round(y1))
 
 
 def boxes_to_shown(text: str, conversation: Conversation, frame: Frame) -> str:
     """A model's turn with its box converted from the model's `frame` to shown pixels of the last image."""
-    size = last_image_size(conversation)
-    if frame == "absolute" or size is None:
+    image = last_image(conversation)
+    if frame == "absolute" or image is None:
         return text
-    return actions.rewrite_box(text, lambda box: geometry.from_thousandths(box, size))
+    return actions.rewrite_box(text, lambda box: _box_between(frame, image, box, to_shown=True))
 
 
 def boxes_to_model(conversation: Conversation, index: int, frame: Frame) -> str:
     """The text of message `index` with its box in the model's `frame`: what the model itself once wrote."""
     text = conversation[index].text
-    size = last_image_size(conversation[:index])
-    if frame == "absolute" or size is None or conversation[index].role != "assistant":
+    image = last_image(conversation[:index])
+    if frame == "absolute" or image is None or conversation[index].role != "assistant":
         return text
-    return actions.rewrite_box(text, lambda box: geometry.to_thousandths(box, size))
+    return actions.rewrite_box(text, lambda box: _box_between(frame, image, box, to_shown=False))

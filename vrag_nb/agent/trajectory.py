@@ -142,7 +142,9 @@ def observation_message(observations: Sequence[Observation], pages: PageStore | 
             if pages is not None:
                 page_image = pages.image(observation.page_id)
                 pixels = geometry.render(page_image, observation.crop_box, observation.shown_size)
-            parts.append(Image(observation.shown_size, pixels, observation.page_id, observation.crop_box))
+            parts.append(
+                Image(observation.shown_size, pixels, observation.page_id, observation.crop_box, observation.page_size)
+            )
         if observation.text:
             parts.append(Text(observation.text))
     return Message("user", tuple(parts))

@@ -1,17 +1,14 @@
-"""The privileged expert: a policy that is told the gold pages and regions, and acts as a good agent should.
+"""Trajectories of the privileged expert as training samples.
 
-It searches with a question's search hint until the gold page is shown, crops the gold region where the print is too
-small, keeps what it read in its thoughts, and answers. It plays in the real environment (`agent.environment`), over
-the pages of one deck held in memory and a search that is wrong now and then, so its trajectories hold the wrong pages,
-the page sizes and the crops that a rollout will meet. Only trajectories that end in the right answer are kept.
+The expert (`learning.experts.PrivilegedPlanner`) plays in the real environment (`agent.environment`), over the pages
+of one deck held in memory and a search that is wrong now and then, so its trajectories hold the wrong pages, the page
+sizes and the crops that a rollout will meet. Only trajectories that end in the right answer are kept.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
 
 from PIL import Image as PILImage
 
@@ -19,10 +16,11 @@ from vrag_nb.agent.actions import Action
 from vrag_nb.agent.environment import Environment, Observer
 from vrag_nb.agent.observers import InvalidAction, Session, Settings
 from vrag_nb.agent.pages import PageStore
-from vrag_nb.agent.policy import Generation, Image
+from vrag_nb.agent.policy import Image
 from vrag_nb.agent.prompting import fill_prompt, load_prompt
 from vrag_nb.agent.trajectory import Observation
-from vrag_nb.nano.deck_tasks import BUDGET, Box, DeckPool, DrawnPage, jitter, look_for
+from vrag_nb.learning.experts import PrivilegedPlanner
+from vrag_nb.nano.deck_tasks import BUDGET, Box, DeckPool, DrawnPage, look_for
 from vrag_nb.nano.looking import Look
 from vrag_nb.nano.samples import Sample
 from vrag_nb.records import Hit, Page, Question, page_id
@@ -80,61 +78,6 @@ class FlawedSearch:
         return [Hit(page_id=name, score=-float(rank), rank=rank) for rank, name in enumerate(ranked, start=1)]
 
 
-@dataclass
-class PrivilegedExpert:
-    """Writes the next turn of a session on `question`; boxes are jittered by `rng` as a careful hand would be."""
-
-    question: Question
-    rng: random.Random
-    slack: float = 0.04  # how far a box may reach past the gold region, as a share of its extent
-
-    def __post_init__(self) -> None:
-        extra: dict[str, Any] = self.question.meta_info.model_extra or {}
-        self.facts: list[dict[str, Any]] = extra.get("needed_facts", [])
-        self.small_print = bool(extra.get("needs_crop"))
-        self.collected = 0  # facts read so far
-
-    def turn(self, session: Session) -> str:
-        """The next turn's text: a thought, then a search, a box or the answer."""
-        while self.collected < len(self.facts):
-            page = self.facts[self.collected]["page"]
-            if session.last_page != page_id(self.question.document, page) or session.last_view is None:
-                return self._search(session)
-            here = [fact for fact in self.facts[self.collected :] if fact["page"] == page]
-            refused = bool(session.turns) and session.turns[-1].action.kind == "invalid"
-            if self.small_print and session.last_view.crop_box is None and not refused:
-                return self._crop(session, here)
-            self.collected += len(here)
-        return f"<think>{self._read()}</think>\n<answer>{self.question.reference_answer}</answer>"
-
-    def _search(self, session: Session) -> str:
-        hint = self.facts[self.collected]["search_hint"]
-        searched = session.turns and session.turns[-1].action.query == hint
-        thought = "Not the right page." if searched else "I need to find the page."
-        if self.collected and not searched:
-            thought = f"{self._read()} {thought}"
-        return f"<think>{thought}</think>\n<search>{hint}</search>"
-
-    def _crop(self, session: Session, facts: list[dict[str, Any]]) -> str:
-        view = session.last_view
-        assert view is not None
-        width, height = view.page_size
-        boxes = [fact["box"] for fact in facts]
-        union: Box = (
-            min(box[0] for box in boxes) * width,
-            min(box[1] for box in boxes) * height,
-            max(box[2] for box in boxes) * width,
-            max(box[3] for box in boxes) * height,
-        )
-        x0, y0, x1, y1 = view.from_page(jitter(self.rng, union, view.page_size, self.slack))
-        box = f"[{round(x0)}, {round(y0)}, {round(x1)}, {round(y1)}]"
-        return f"<think>Right page, small print.</think>\n<bbox>{box}</bbox>"
-
-    def _read(self) -> str:
-        values = [str(fact["value"]) for fact in self.facts[: self.collected] if fact.get("value")]
-        return f"I read {', '.join(values)}." if values else "It is not there."
-
-
 def play(
     question: Question,
     pages: list[DrawnPage],
@@ -145,13 +88,14 @@ def play(
 ) -> Session:
     """The expert's session on a question, in the real environment over the question's deck."""
     store = DeckPages(question.document, pages)
-    expert = PrivilegedExpert(question, rng)
-    gold = {fact["search_hint"]: page_id(question.document, fact["page"]) for fact in expert.facts}
+    expert = PrivilegedPlanner([question])
+    facts = (question.meta_info.model_extra or {}).get("needed_facts", [])
+    gold = {fact["search_hint"]: page_id(question.document, fact["page"]) for fact in facts}
     engine = FlawedSearch(store.names, gold, rng, recall)
     environment = Environment(engine, store, EXPERT_SETTINGS, prompt, observers=observers)
     session = environment.start(question)
     while not session.done:
-        environment.advance([session], [Generation(expert.turn(session), finish_reason="action")])
+        environment.advance([session], expert.generate([session.conversation], [rng.getrandbits(32)]))
     return session
 
 

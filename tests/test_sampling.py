@@ -1,0 +1,168 @@
+"""Experts and what is kept of their trajectories."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from conftest import RankedEngine, ScriptedPolicy
+from datasets import load_dataset
+
+from vrag_nb.agent.environment import Environment, replay
+from vrag_nb.agent.observers import Settings
+from vrag_nb.agent.pages import PageStore
+from vrag_nb.agent.policy import Image, Message, Text, boxes_to_model, boxes_to_shown
+from vrag_nb.agent.rollout import rollout
+from vrag_nb.agent.trajectory import Trajectory
+from vrag_nb.learning.experts import GroundedPolicy, PrivilegedPlanner
+from vrag_nb.learning.sampling import choose, disjoint, fault, read_conversation, write_dataset, write_sharegpt
+from vrag_nb.records import MetaInfo, Question
+
+NANO = {"min_pixels": 128 * 784, "max_pixels": 224 * 784}
+REGION = [0.25, 0.25, 0.5, 0.5]
+
+
+def question(uid: str, page: int = 2, small: bool = True, query: str = "") -> Question:
+    fact = {"page": page, "box": REGION, "value": "42", "search_hint": f"hint of {uid}"}
+    meta = MetaInfo(
+        file_name="alpha.pdf", reference_page=[page], needed_facts=[fact], needs_crop=small, source_type="table"
+    )  # type: ignore[call-arg]
+    return Question(uid=uid, query=query or f"What is {uid}?", reference_answer="42", meta_info=meta)
+
+
+@pytest.fixture
+def environment(tiny_corpus: Path) -> Environment:
+    return Environment(RankedEngine(), tiny_corpus, Settings(max_turns=6, **NANO), "nano")
+
+
+def test_the_planner_searches_until_it_sees_the_page_crops_and_answers(environment: Environment) -> None:
+    questions = [question("small", page=2), question("large", page=1, small=False), question("small one", page=1)]
+    planner = PrivilegedPlanner(questions)
+    found = rollout(planner, environment, questions, progress=False)
+    kinds = [[turn.action.kind for turn in one.turns] for one in found]
+    assert kinds == [["search", "search", "bbox", "answer"], ["search", "answer"], ["search", "bbox", "answer"]]
+    assert all(one.answer == "42" and fault(one) is None for one in found)
+    assert found[0].turns[0].action.query == "hint of small"
+    assert found[2].turns[0].action.query == "hint of small one"  # one query contains the other
+    assert found[0].turns[1].thought == "Not the right page."
+    crop = found[0].turns[2].observation
+    assert crop is not None
+    assert crop.crop_box is not None
+    assert crop.page_size is not None
+    width, height = crop.page_size
+    x0, y0, x1, y1 = crop.crop_box
+    reaches = (REGION[0] * width - x0, REGION[1] * height - y0, x1 - REGION[2] * width, y1 - REGION[3] * height)
+    assert min(reaches) > -3
+    assert (x1 - x0) * (y1 - y0) < 0.12 * width * height  # about the region, not the page
+
+
+def test_a_question_it_was_not_told_of_is_an_error(environment: Environment) -> None:
+    [found] = rollout(PrivilegedPlanner([question("known")]), environment, [question("unknown")], progress=False)
+    assert found.status == "error"
+    assert "not told" in str(found.error)
+
+
+def test_the_grounder_redraws_boxes_and_the_planner_keeps_what_it_cannot(environment: Environment) -> None:
+    asked: list[str] = []
+
+    def ground(conversation: list[Message]) -> str:
+        asked.append(conversation[-1].text)
+        return "<bbox>[10, 20, 110, 90]</bbox>" if len(asked) == 1 else "<bbox>[0, 0, 9000, 9]</bbox>"
+
+    questions = [question("a", page=1), question("b", page=1)]
+    policy = GroundedPolicy(PrivilegedPlanner(questions), ScriptedPolicy(ground))
+    found = rollout(policy, environment, questions, concurrency=1, progress=False)
+    assert found[0].turns[1].action.box == (10, 20, 110, 90)
+    assert found[1].turns[1].action.box != (0, 0, 9000, 9)
+    assert (policy.redrawn_boxes, policy.kept_boxes) == (1, 1)
+    assert all("Right page, small print." in words for words in asked)
+    assert found[0].policy == "privileged-planner+scripted"
+
+
+@pytest.mark.parametrize("crop", [None, (100, 50, 500, 250)])
+def test_each_frame_is_converted_at_the_edge(crop: tuple[int, int, int, int] | None) -> None:
+    image = Image((280, 140), None, "alpha_1", crop, (1000, 500))
+    shown = [Message("user", (image,))]
+    scale = (400 if crop else 1000) / 280
+    wanted = "<bbox>[28, 0, 140, 140]</bbox>"
+    down = (200 if crop else 500) / 140
+    raw = f"<bbox>[{28 * scale:g}, 0, {140 * scale:g}, {140 * down:g}]</bbox>"
+    assert boxes_to_shown(raw, shown, "raw") == wanted
+    assert boxes_to_shown("<bbox>[100, 0, 500, 1000]</bbox>", shown, "normalised-1000") == wanted
+    assert boxes_to_shown(wanted, shown, "absolute") == wanted
+    spoken = [*shown, Message("assistant", (Text(wanted),))]
+    assert boxes_to_shown(boxes_to_model(spoken, 1, "raw"), shown, "raw") == wanted
+    nameless = [Message("user", (Image((280, 140)),))]
+    with pytest.raises(ValueError, match="not known"):
+        boxes_to_shown(raw, nameless, "raw")
+
+
+def sampled(environment: Environment, count: int = 6) -> list[Trajectory]:
+    questions = [question(f"q{n}", page=1 + n % 2, small=n % 3 > 0) for n in range(count)]
+    return rollout(PrivilegedPlanner(questions), environment, questions, samples=2, progress=False)
+
+
+def test_what_is_wrong_odd_or_there_twice_is_dropped(environment: Environment) -> None:
+    good = sampled(environment, 1)
+    scripts = {
+        "wrong answer": ["<search>a</search>", "<answer>41</answer>"],
+        "invalid action": ["<search>a</search>", "hm", "<answer>42</answer>"],
+        "not 2 to 6 turns": ["<answer>42</answer>"],
+        "box beyond the image": ["<search>a</search>", "<bbox>[0, 0, 9000, 9000]</bbox>", "<answer>42</answer>"],
+        "answer had to be forced": [*["<search>a</search>"] * 6, "<answer>42</answer>"],
+    }
+    faulty = [
+        rollout(ScriptedPolicy(script), environment, [question(name)], progress=False)[0]
+        for name, script in scripts.items()
+    ]
+    assert [fault(one) for one in faulty] == list(scripts)
+    chosen = choose([*good, *faulty])
+    assert [one.uid for one in chosen.trajectories] == [good[0].uid]  # the second sample is the same
+    assert chosen.dropped == dict.fromkeys([*scripts, "twin of another"], 1)
+
+
+def test_what_is_left_is_balanced(environment: Environment) -> None:
+    everything = choose(sampled(environment, 24)).trajectories
+    by_length = {n: sum(len(one.turns) == n for one in everything) for n in (2, 3, 4)}
+    assert max(by_length.values()) >= 2 * min(by_length.values())
+    chosen = choose(everything, size=9).trajectories
+    assert [sum(len(one.turns) == n for one in chosen) for n in (2, 3, 4)] == [3, 3, 3]
+    assert choose(everything, size=9).trajectories == chosen
+    first, second = disjoint([question(str(n)) for n in range(3)], 0.5)
+    assert not {q.document for q in first} & {q.document for q in second}
+
+
+def test_data_sets_hold_what_the_model_saw(environment: Environment, tiny_corpus: Path, tmp_path: Path) -> None:
+    chosen = choose(sampled(environment)).trajectories
+    store = PageStore(tiny_corpus)
+    path = write_dataset(chosen, store, tmp_path)
+    rows = load_dataset("parquet", data_files=str(path), split="train", cache_dir=str(tmp_path / "cache"))
+    assert rows["uid"] == [one.uid for one in chosen]
+    for row, trajectory in zip(rows, chosen, strict=True):
+        conversation = trajectory.messages(store)
+        again = read_conversation(row)
+        assert [(m.role, m.text) for m in again] == [(m.role, m.text) for m in conversation]
+        for new, old in zip(again, conversation, strict=True):
+            assert [image.resolved().tobytes() for image in new.images] == [
+                image.resolved().tobytes() for image in old.images
+            ]
+    assert f"{len(chosen)} trajectories" in (tmp_path / "README.md").read_text()
+    shared = json.loads(write_sharegpt(chosen, store, tmp_path / "sharegpt").read_text())
+    info = json.loads((tmp_path / "sharegpt" / "dataset_info.json").read_text())
+    assert info["vrag_sampled"]["formatting"] == "sharegpt"
+    for row, trajectory in zip(shared, chosen, strict=True):
+        assert sum(turn["content"].count("<image>") for turn in row["messages"]) == len(row["images"])
+        assert all((tmp_path / "sharegpt" / name).is_file() for name in row["images"])
+        assert [turn["role"] for turn in row["messages"]] == [m.role for m in trajectory.messages()]
+
+
+def test_sampling_goes_on_where_it_was(environment: Environment, tmp_path: Path) -> None:
+    questions = [question(f"q{n}") for n in range(4)]
+    log = tmp_path / "sampled.jsonl"
+    whole = rollout(PrivilegedPlanner(questions), environment, questions, log, samples=2, seed=3, progress=False)
+    lines = log.read_text().splitlines(keepends=True)
+    log.write_text("".join(lines[:3]) + lines[3][:40])  # killed while writing
+    again = rollout(PrivilegedPlanner(questions), environment, questions, log, samples=2, seed=3, progress=False)
+    assert [[turn.text for turn in one.turns] for one in again] == [[turn.text for turn in one.turns] for one in whole]
+    assert replay(again[0], environment.pages) == []

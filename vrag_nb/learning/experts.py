@@ -1,0 +1,180 @@
+"""Experts whose trajectories are sampled: a privileged planner, and a planner whose boxes another model redraws.
+
+Both are policies, so the ordinary environment and rollout driver run them (VRAG-RL, arXiv 2505.22019, section 3.3: a
+planner writes thought and action, a grounding expert re-locates the box). Each model converts boxes from its own
+coordinate frame at its edge (`agent.policy.Frame`), so that planner and grounder may count in different ones.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from vrag_nb.agent import actions
+from vrag_nb.agent.geometry import Box, Budget, View
+from vrag_nb.agent.policy import Conversation, Generation, Image, Message, Policy, Text, generate_safely, last_image
+from vrag_nb.records import Question, page_id
+
+GROUND = (
+    "Which part of the last image is this thought about? "
+    "Answer <bbox>[x1, y1, x2, y2]</bbox>, a little larger than needed.\n{thought}"
+)
+
+
+@dataclass(frozen=True)
+class _Fact:
+    """What a generated question says of one of the facts it needs (`needed_facts`)."""
+
+    page: int
+    box: Box  # page fractions
+    value: str
+    search_hint: str
+
+
+class PrivilegedPlanner(Policy):
+    """Acts as a good agent should, because it is told the gold pages and regions of the questions it may be asked.
+
+    It searches with a question's own hint until the gold page is shown, crops the gold region where the print is too
+    small, keeps what it read in its thoughts, and answers. What it knows of the state it reads off the conversation, so
+    it plays under the same rules as any model. Questions need `needed_facts` and `needs_crop` in their meta_info (the
+    generated corpora have them).
+
+    slack: how far a box may reach beyond the gold region, as a share of its extent; drawn anew for each turn's seed.
+    """
+
+    name = "privileged-planner"
+
+    def __init__(self, questions: Sequence[Question], slack: float = 0.04, seed: int = 0) -> None:
+        self.slack, self.seed = slack, seed
+        self._questions = {question.query: question for question in questions}
+        self._longest_first = sorted(self._questions, key=len, reverse=True)
+
+    def generate(self, conversations: Sequence[Conversation], seeds: Sequence[int] | None = None) -> list[Generation]:
+        """See `Policy.generate`. A conversation about a question it was not told of gets an error."""
+        wanted = seeds if seeds is not None else [self.seed] * len(conversations)
+        return [self._turn(one, random.Random(seed)) for one, seed in zip(conversations, wanted, strict=True)]
+
+    def _turn(self, conversation: Conversation, rng: random.Random) -> Generation:
+        question = self._question(conversation)
+        if question is None:
+            return Generation.failed("the planner was not told the gold of this question")
+        facts, small = _facts(question)
+        read = 0
+        for end, message in enumerate(conversation):
+            if message.role == "assistant":
+                read = self._read_so_far(conversation[:end], question, facts, small, read)
+        read = self._read_so_far(conversation, question, facts, small, read)
+        if read == len(facts):
+            return Generation(f"<think>{_told(facts)}</think>\n<answer>{question.reference_answer}</answer>")
+        image = last_image(conversation)
+        if image is None or image.page_id != page_id(question.document, facts[read].page):
+            return Generation(self._search(conversation, facts, read))
+        here = [fact for fact in facts[read:] if fact.page == facts[read].page]
+        return Generation(f"<think>Right page, small print.</think>\n<bbox>{self._box(image, here, rng)}</bbox>")
+
+    def _question(self, conversation: Conversation) -> Question | None:
+        asked = next((message.text for message in conversation if message.role == "user"), "")
+        return next((self._questions[query] for query in self._longest_first if query in asked), None)
+
+    def _read_so_far(
+        self, conversation: Conversation, question: Question, facts: Sequence[_Fact], small: bool, read: int
+    ) -> int:
+        """How many facts have been read once this much has been shown: those of the page in sight, when legible."""
+        image = last_image(conversation)
+        refused = not conversation[-1].images  # the last thing shown was a notice: no crop is to be had here
+        while image is not None and read < len(facts):
+            if image.page_id != page_id(question.document, facts[read].page):
+                break
+            if small and image.crop_box is None and not refused:
+                break
+            read += 1
+        return read
+
+    def _search(self, conversation: Conversation, facts: Sequence[_Fact], read: int) -> str:
+        hint = facts[read].search_hint
+        written = [message.text for message in conversation if message.role == "assistant"]
+        again = bool(written) and actions.parse(written[-1])[1].query == hint
+        thought = "Not the right page." if again else "I need to find the page."
+        if read and not again:
+            thought = f"{_told(facts[:read])} {thought}"
+        return f"<think>{thought}</think>\n<search>{hint}</search>"
+
+    def _box(self, image: Image, facts: Sequence[_Fact], rng: random.Random) -> str:
+        """The facts' regions in one box, a little larger, in shown pixels of the image."""
+        size = image.page_size or image.size
+        view = View(size, image.crop_box, image.size, Budget(0, image.size[0] * image.size[1], 1))
+        x0, y0 = min(fact.box[0] for fact in facts) * size[0], min(fact.box[1] for fact in facts) * size[1]
+        x1, y1 = max(fact.box[2] for fact in facts) * size[0], max(fact.box[3] for fact in facts) * size[1]
+        across, down = (x1 - x0) * self.slack, (y1 - y0) * self.slack
+        grown = (
+            max(0.0, x0 - rng.uniform(0, across)),
+            max(0.0, y0 - rng.uniform(0, down)),
+            min(float(size[0]), x1 + rng.uniform(0, across)),
+            min(float(size[1]), y1 + rng.uniform(0, down)),
+        )
+        return "[" + ", ".join(str(round(value)) for value in view.from_page(grown)) + "]"
+
+
+def _facts(question: Question) -> tuple[list[_Fact], bool]:
+    extra: dict[str, Any] = question.meta_info.model_extra or {}
+    found = [
+        _Fact(fact["page"], tuple(fact["box"]), str(fact.get("value") or ""), fact["search_hint"])
+        for fact in extra.get("needed_facts", [])
+    ]
+    return found, bool(extra.get("needs_crop"))
+
+
+def _told(facts: Sequence[_Fact]) -> str:
+    values = [fact.value for fact in facts if fact.value]
+    return f"I read {', '.join(values)}." if values else "It is not there."
+
+
+class GroundedPolicy(Policy):
+    """A planner's turns, their boxes redrawn by a grounding expert that is shown the thought.
+
+    Where the grounder gives no box that lies on the image, the planner's own is kept and counted in `kept_boxes`.
+    """
+
+    def __init__(self, planner: Policy, grounder: Policy, ask: str = GROUND) -> None:
+        self.planner, self.grounder, self.ask = planner, grounder, ask
+        self.name = f"{planner.name}+{grounder.name}"
+        self.batched = planner.batched and grounder.batched
+        self.redrawn_boxes = self.kept_boxes = 0
+
+    def generate(self, conversations: Sequence[Conversation], seeds: Sequence[int] | None = None) -> list[Generation]:
+        """See `Policy.generate`."""
+        planned = generate_safely(self.planner, conversations, seeds)
+        boxed = [n for n, one in enumerate(planned) if one.error is None and actions.parse(one.text)[1].kind == "bbox"]
+        asked = [self._question(conversations[n], planned[n].text) for n in boxed]
+        drawn = generate_safely(self.grounder, asked, [seeds[n] for n in boxed] if seeds is not None else None)
+        for number, answer in zip(boxed, drawn, strict=True):
+            planned[number] = self._redrawn(planned[number], answer, conversations[number])
+        return planned
+
+    def close(self) -> None:
+        self.planner.close()
+        self.grounder.close()
+
+    def _question(self, conversation: Conversation, text: str) -> Conversation:
+        """The conversation, its last message ending with what the grounder is asked."""
+        thought, _ = actions.parse(text)
+        last = conversation[-1]
+        words = Text(self.ask.replace("{thought}", thought))
+        return [*conversation[:-1], Message(last.role, (*last.parts, words))]
+
+    def _redrawn(self, planned: Generation, answer: Generation, conversation: Conversation) -> Generation:
+        box = actions.parse(answer.text)[1].box if answer.error is None else None
+        image = last_image(conversation)
+        if box is None or image is None or not _on(box, image.size):
+            self.kept_boxes += 1
+            return planned
+        self.redrawn_boxes += 1
+        # what was generated is no longer what stands there, so its ids and log-probabilities go
+        return replace(planned, text=actions.rewrite_box(planned.text, lambda _: box), token_ids=[], logprobs=[])
+
+
+def _on(box: Box, size: tuple[int, int]) -> bool:
+    """Whether a box, ordered, lies on an image of this size."""
+    return 0 <= box[0] < box[2] <= size[0] and 0 <= box[1] < box[3] <= size[1]
