@@ -1,0 +1,129 @@
+"""Supervised fine-tuning: the loss is on the assistant's tokens, freezing freezes, a killed run ends the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import RankedEngine
+from datasets import load_dataset
+from test_sampling import question
+from transformers import AutoModelForImageTextToText, AutoProcessor, TrainerCallback
+
+from vrag_nb.agent.encoding import ChatEncoder
+from vrag_nb.agent.environment import Environment
+from vrag_nb.agent.observers import Settings
+from vrag_nb.agent.pages import PageStore
+from vrag_nb.agent.rollout import rollout
+from vrag_nb.learning.experts import PrivilegedPlanner
+from vrag_nb.learning.sampling import read_conversation, write_dataset
+from vrag_nb.learning.sft import IGNORE, ConversationCollator, SFTSettings, load_rows, sft_trainer, train
+from vrag_nb.nano.optimisation import read_log
+
+
+@pytest.fixture(scope="module")
+def data(tiny_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Six short trajectories of small images."""
+    settings = Settings(max_turns=6, min_pixels=784, max_pixels=12 * 784)
+    environment = Environment(RankedEngine(), tiny_corpus, settings, "nano")
+    questions = [question(f"q{n}", page=1 + n % 2) for n in range(6)]
+    trajectories = rollout(PrivilegedPlanner(questions), environment, questions, progress=False)
+    return write_dataset(trajectories, PageStore(tiny_corpus), tmp_path_factory.mktemp("sampled"))
+
+
+def settings(checkpoint: Path, data: Path, out: Path, **changes: Any) -> SFTSettings:
+    base = {"learning_rate": 3e-3, "max_steps": 6, "batch_size": 2, "save_steps": 2, "warmup": 0.0}
+    return SFTSettings(checkpoint=str(checkpoint), data=str(data), out=str(out), **{**base, **changes})
+
+
+def test_labels_are_the_assistants_tokens_and_no_others(tiny_vlm_folder: Path, data: Path) -> None:
+    processor = AutoProcessor.from_pretrained(tiny_vlm_folder)
+    rows = load_dataset("parquet", data_files=str(data), split="train")
+    batch = ConversationCollator(ChatEncoder(processor))(list(rows.select(range(3))))
+    assert set(batch) > {"input_ids", "attention_mask", "labels", "pixel_values", "image_grid_thw"}
+    decode = processor.tokenizer.decode
+    for ids, labels, row in zip(batch["input_ids"], batch["labels"], rows, strict=False):
+        learned = labels != IGNORE
+        assert torch.equal(labels[learned], ids[learned])
+        said = [part["text"] for turn in row["messages"] if turn["role"] == "assistant" for part in turn["content"]]
+        assert decode(ids[learned]) == "".join(f"{text}<|im_end|>" for text in said)
+        pads = ids == processor.tokenizer.convert_tokens_to_ids("<|image_pad|>")
+        assert pads.any()
+        assert not (learned & pads).any()
+
+
+def test_a_loss_on_observations_is_no_loss_of_ours(tiny_vlm_folder: Path, data: Path) -> None:
+    """Other words in the user's turns change the inputs and leave the labels' positions alone."""
+    processor = AutoProcessor.from_pretrained(tiny_vlm_folder)
+    rows = [dict(row) for row in load_dataset("parquet", data_files=str(data), split="train").select(range(1))]
+    batch = ConversationCollator(ChatEncoder(processor))(rows)
+    model = AutoModelForImageTextToText.from_pretrained(tiny_vlm_folder)
+    output = model(**{name: value for name, value in batch.items() if name != "labels"})
+    shifted = batch["labels"][:, 1:]
+    chosen = shifted != IGNORE
+    by_hand = -output.logits[:, :-1].float().log_softmax(-1)[chosen].gather(1, shifted[chosen][:, None]).mean()
+    assert by_hand.item() == pytest.approx(model(**batch).loss.item(), abs=1e-5)
+
+
+def test_freezing_and_curves(tiny_vlm_folder: Path, data: Path, tmp_path: Path) -> None:
+    before = AutoModelForImageTextToText.from_pretrained(tiny_vlm_folder).state_dict()
+    final = train(sft_trainer(settings(tiny_vlm_folder, data, tmp_path, max_steps=12)))
+    after = AutoModelForImageTextToText.from_pretrained(final).state_dict()
+    moved = {name for name in before if not torch.equal(before[name].float(), after[name].float())}
+    assert moved
+    assert not any("visual" in name for name in moved)
+    losses = [row["loss"] for row in read_log(tmp_path / "log.jsonl") if "loss" in row]
+    assert len(losses) == 12
+    assert losses[-1] < losses[0] - 0.3
+    assert AutoProcessor.from_pretrained(final).tokenizer.chat_template
+
+
+def test_lora_trains_few_weights_and_saves_a_whole_model(tiny_vlm_folder: Path, data: Path, tmp_path: Path) -> None:
+    trainer = sft_trainer(settings(tiny_vlm_folder, data, tmp_path, lora_rank=4, max_steps=2))
+    trained = [name for name, parameter in trainer.model.named_parameters() if parameter.requires_grad]
+    assert trained
+    assert all("lora_" in name and "language_model" in name for name in trained)
+    final = train(trainer)
+    assert (final / "model.safetensors").is_file()
+    AutoModelForImageTextToText.from_pretrained(final)
+
+
+class KilledError(Exception):
+    pass
+
+
+class KillAt(TrainerCallback):
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step == self.step:
+            raise KilledError
+
+
+def test_a_killed_run_ends_with_the_weights_of_an_unbroken_one(
+    tiny_vlm_folder: Path, data: Path, tmp_path: Path
+) -> None:
+    whole = train(sft_trainer(settings(tiny_vlm_folder, data, tmp_path / "whole")))
+    with pytest.raises(KilledError):
+        train(sft_trainer(settings(tiny_vlm_folder, data, tmp_path / "broken"), [KillAt(5)]))
+    resumed = train(sft_trainer(settings(tiny_vlm_folder, data, tmp_path / "broken")))
+    one, other = (AutoModelForImageTextToText.from_pretrained(path).state_dict() for path in (whole, resumed))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert [row["step"] for row in read_log(tmp_path / "broken" / "log.jsonl") if "loss" in row] == [1, 2, 3, 4, 5, 6]
+
+
+def test_what_does_not_fit_is_left_out_or_said(tiny_vlm_folder: Path, data: Path, tmp_path: Path) -> None:
+    encoder = ChatEncoder(AutoProcessor.from_pretrained(tiny_vlm_folder))
+    rows, dropped = load_rows(data, encoder, 10_000)
+    assert (len(rows), dropped) == (6, 0)
+    lengths = sorted(len(encoder.encode(read_conversation(row), reply=False).input_ids) for row in rows)
+    assert lengths[0] < lengths[-1]
+    assert load_rows(data, encoder, lengths[0])[1] == 6 - lengths.count(lengths[0])
+    with pytest.raises(ValueError, match=r"train\.parquet: no trajectory has at most 5 tokens"):
+        load_rows(data, encoder, 5)
+    if not torch.cuda.is_available():
+        with pytest.raises(ValueError, match="CUDA"):
+            sft_trainer(settings(tiny_vlm_folder, data, tmp_path, quantise=True))

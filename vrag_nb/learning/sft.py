@@ -1,0 +1,209 @@
+"""Supervised fine-tuning on sampled trajectories: TRL's SFTTrainer over our own token-exact encoding.
+
+The loss covers what the assistant wrote, its end-of-turn token included, and nothing else: the labels come from
+`ChatEncoder`'s mask over token ids, never from searching the text for turns.
+
+    trainer = sft_trainer(SFTSettings(checkpoint="data/models/nano-base", data="data/sampled/train.parquet", out=...))
+    train(trainer)          # goes on from the last checkpoint in `out`, where there is one
+
+Defaults are those of the paper (VRAG-RL, tables 4 and 5): full fine-tuning, vision tower and projector frozen, three
+epochs, cosine schedule with a tenth of warm-up, learning rate 1e-5; a nano model wants a hundred times that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from datasets import Dataset, load_dataset
+from pydantic import BaseModel, ConfigDict, Field
+from transformers import AutoModelForImageTextToText, AutoProcessor, PreTrainedModel, TrainerCallback
+from transformers.trainer_utils import get_last_checkpoint
+from trl import SFTConfig, SFTTrainer
+
+from vrag_nb.agent.encoding import ChatEncoder
+from vrag_nb.learning.sampling import read_conversation
+from vrag_nb.nano.optimisation import RunLog
+
+IGNORE = -100
+
+
+class SFTSettings(BaseModel):
+    """One run. `batch_size` is per device; `lora_rank` 0 trains all weights that are not frozen.
+
+    quantise: load the base in 4 bits (QLoRA; needs a CUDA card and bitsandbytes). max_length: rows with more tokens,
+    image tokens included, are left out and counted, since a conversation cut short would teach to stop.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+    checkpoint: str
+    data: str
+    out: str
+    epochs: float = Field(default=3, gt=0)
+    max_steps: int = -1
+    batch_size: int = Field(default=2, ge=1)
+    accumulation: int = Field(default=1, ge=1)
+    learning_rate: float = Field(default=1e-5, gt=0)
+    warmup: float = Field(default=0.1, ge=0, lt=1)
+    max_length: int = Field(default=16_384, ge=1)
+    freeze_vision: bool = True
+    freeze_projector: bool = True
+    lora_rank: int = Field(default=0, ge=0)
+    lora_alpha: int = 64
+    quantise: bool = False
+    gradient_checkpointing: bool = False
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    save_steps: int = Field(default=100, ge=1)
+    report_to: list[str] = Field(default_factory=list)
+    seed: int = 0
+
+
+class ConversationCollator:
+    """Rows of `sampling.write_dataset` to model inputs, with labels on the assistant's tokens only."""
+
+    def __init__(self, encoder: ChatEncoder) -> None:
+        self.encoder = encoder
+
+    def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
+        encoded = [self.encoder.encode(read_conversation(row), reply=False) for row in rows]
+        inputs = self.encoder.collate(encoded, padding_side="right")
+        written = inputs.pop("model_mask")
+        inputs["labels"] = inputs["input_ids"].masked_fill(~written, IGNORE)
+        return inputs
+
+
+class CurveLog(TrainerCallback):
+    """Writes what the trainer logs to `log.jsonl`, one row per logged step; a resumed run forgets what it repeats."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._log: RunLog | None = None
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
+        if self._log is None:
+            self._log = RunLog(self.path, state.global_step - 1)
+        numbers = {name: value for name, value in (logs or {}).items() if isinstance(value, int | float)}
+        self._log.write(step=state.global_step, **numbers)
+
+
+def freeze(model: PreTrainedModel, vision: bool, projector: bool) -> None:
+    """Stop gradients into the vision tower's blocks, its projector (the merger), or both."""
+    for name, parameter in model.named_parameters():
+        if ".visual." in f".{name}":
+            parameter.requires_grad_(not (projector if ".merger." in name else vision))
+
+
+def load_rows(path: str | Path, encoder: ChatEncoder, max_length: int) -> tuple[Dataset, int]:
+    """The rows that fit, and how many did not. Raises ValueError naming the file when none is left."""
+    rows = load_dataset("parquet", data_files=str(path), split="train")
+    fits = [index for index, row in enumerate(rows) if _length(row, encoder) <= max_length]
+    if not fits:
+        raise ValueError(f"{path}: no trajectory has at most {max_length} tokens: raise max_length, or sample again")
+    return rows.select(fits), len(rows) - len(fits)
+
+
+def _length(row: dict[str, Any], encoder: ChatEncoder) -> int:
+    return len(encoder.encode(read_conversation(row), reply=False).input_ids)
+
+
+class ResumableTrainer(SFTTrainer):
+    """TRL's trainer, where resuming brings the weights back.
+
+    transformers (5.23) writes a Qwen-VL checkpoint under the names of an older release and on resuming loads the file
+    by the new ones: nothing fits, a warning is logged, and training goes on from the untrained weights.
+    """
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        model = model or self.model
+        whole = (Path(resume_from_checkpoint) / "config.json").is_file() and isinstance(model, PreTrainedModel)
+        if not whole or self.is_deepspeed_enabled or self.is_fsdp_enabled:
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+            return
+        saved = type(model).from_pretrained(resume_from_checkpoint, dtype=model.dtype)
+        model.load_state_dict(saved.state_dict())
+
+
+def sft_trainer(settings: SFTSettings, callbacks: Sequence[TrainerCallback] = ()) -> ResumableTrainer:
+    """A trainer, ready to run. Raises ValueError for data that does not fit, or QLoRA without a CUDA card."""
+    processor = AutoProcessor.from_pretrained(settings.checkpoint)
+    encoder = ChatEncoder(processor)
+    rows, too_long = load_rows(settings.data, encoder, settings.max_length)
+    if too_long:
+        print(f"{too_long} trajectories have more than {settings.max_length} tokens and are left out")
+    model = _load(settings)
+    freeze(model, settings.freeze_vision, settings.freeze_projector)
+    return ResumableTrainer(
+        model=model,
+        args=_arguments(settings),
+        train_dataset=rows,
+        processing_class=processor,
+        data_collator=ConversationCollator(encoder),
+        peft_config=_lora(settings),
+        callbacks=[CurveLog(Path(settings.out) / "log.jsonl"), *callbacks],
+    )
+
+
+def train(trainer: SFTTrainer) -> Path:
+    """Run to the end, from the last checkpoint where there is one, and save the model beside it in `final`."""
+    out = Path(str(trainer.args.output_dir))
+    last = get_last_checkpoint(str(out)) if out.is_dir() else None
+    trainer.train(resume_from_checkpoint=last)
+    final = out / "final"
+    model: Any = trainer.model
+    if hasattr(model, "merge_and_unload") and not getattr(model, "is_loaded_in_4bit", False):
+        model = model.merge_and_unload()  # a checkpoint that loads without peft
+    model.save_pretrained(final)
+    processor: Any = trainer.processing_class
+    processor.save_pretrained(final)
+    return final
+
+
+def _load(settings: SFTSettings) -> PreTrainedModel:
+    options: dict[str, Any] = {"dtype": getattr(torch, settings.dtype)}
+    if settings.quantise:
+        if not torch.cuda.is_available():
+            raise ValueError("quantise needs a CUDA card: set it to false, or train where there is one")
+        from transformers import BitsAndBytesConfig
+
+        options["quantization_config"] = BitsAndBytesConfig(
+            load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.bfloat16
+        )
+    return AutoModelForImageTextToText.from_pretrained(settings.checkpoint, **options)
+
+
+def _lora(settings: SFTSettings) -> Any:
+    if not settings.lora_rank:
+        return None
+    from peft import LoraConfig
+
+    layers = r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"
+    return LoraConfig(
+        r=settings.lora_rank, lora_alpha=settings.lora_alpha, target_modules=layers, task_type="CAUSAL_LM"
+    )
+
+
+def _arguments(settings: SFTSettings) -> SFTConfig:
+    return SFTConfig(
+        output_dir=settings.out,
+        num_train_epochs=settings.epochs,
+        max_steps=settings.max_steps,
+        per_device_train_batch_size=settings.batch_size,
+        gradient_accumulation_steps=settings.accumulation,
+        learning_rate=settings.learning_rate,
+        lr_scheduler_type="cosine",
+        warmup_steps=settings.warmup,
+        max_length=None,
+        gradient_checkpointing=settings.gradient_checkpointing,
+        bf16=settings.dtype == "bfloat16" and torch.cuda.is_available(),
+        use_cpu=not torch.cuda.is_available(),
+        dataloader_pin_memory=torch.cuda.is_available(),
+        save_steps=settings.save_steps,
+        save_total_limit=2,
+        logging_steps=1,
+        report_to=settings.report_to or "none",
+        seed=settings.seed,
+        remove_unused_columns=False,
+        disable_tqdm=False,
+    )
