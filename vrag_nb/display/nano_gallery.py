@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
@@ -11,6 +11,7 @@ from PIL import Image as PILImage
 from vrag_nb.agent.environment import Session
 from vrag_nb.agent.geometry import Box
 from vrag_nb.agent.policy import Image
+from vrag_nb.display.figures import SERIES
 from vrag_nb.nano.deck_tasks import DrawnPage
 from vrag_nb.nano.glyphs import CHARACTERS, EMPTY, IGNORE, Glyph, slot_targets
 from vrag_nb.nano.looking import Look, covered_squares
@@ -82,5 +83,24 @@ def session_figure(session: Session) -> Figure:
         axis.set_xticks([])
         axis.set_yticks([])
     figure.suptitle(session.question.query)
+    figure.tight_layout()
+    return figure
+
+
+def rotation_figure(settings: Mapping[str, tuple[float, tuple[int, int, int]]], components: int = 32) -> Figure:
+    """How far M-RoPE turns each component of a head from one square to the next, by axis.
+
+    settings: name -> (base, components of time, height and width). components: half of a head's size.
+    """
+    figure, axes = plt.subplots(1, len(settings), figsize=(6 * len(settings), 3.2), sharey=True, squeeze=False)
+    for axis, (name, (base, sections)) in zip(axes[0], settings.items(), strict=True):
+        start = 0
+        for share, label, colour in zip(sections, ("time", "height", "width"), SERIES, strict=False):
+            numbers = range(start, start + share)
+            axis.bar(numbers, [base ** (-number / components) for number in numbers], color=colour, label=label)
+            start += share
+        axis.set_yscale("log")
+        axis.set(title=f"{name}: base {base:,.0f}", xlabel="component", ylabel="radians from one square to the next")
+        axis.legend(frameon=False)
     figure.tight_layout()
     return figure

@@ -108,6 +108,7 @@ def train_streams(
     adamw_lr: float = 1.5e-3,
     decay: float = 0.4,
     frozen_vision: bool = True,
+    looking_weights: Mapping[str, float] | None = None,
     workers: int = 1,
     compile_text: bool = True,
 ) -> None:
@@ -121,7 +122,7 @@ def train_streams(
     to_bfloat16(model)
     freeze_vision_blocks(model, frozen_vision)
     use_block_attention(model.model.language_model)
-    looking = Looking(model)
+    looking = Looking(model, looking_weights)
     to_bfloat16(looking)
     if compile_text and shutil.which("g++"):
         for layer in model.model.language_model.layers:

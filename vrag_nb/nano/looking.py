@@ -119,8 +119,10 @@ class Pointer(nn.Module):
 class Looking(nn.Module):
     """The heads, tapping a model's layers while it runs; `loss` is asked right after the model's forward pass."""
 
-    def __init__(self, model: Qwen2_5_VLForConditionalGeneration) -> None:
+    def __init__(self, model: Qwen2_5_VLForConditionalGeneration, weights: Mapping[str, float] | None = None) -> None:
+        """weights: of the heads' losses, where they differ from WEIGHTS."""
         super().__init__()
+        self.weights = {**WEIGHTS, **(weights or {})}
         config: Any = model.config.text_config
         layers = model.model.language_model.layers
         self.pointers = nn.ModuleDict({name: Pointer(config.hidden_size) for name in DEPTHS})
@@ -147,10 +149,10 @@ class Looking(nn.Module):
             before = torch.arange(scores.shape[1]) < wanted.positions[:, None]
             scores = scores.masked_fill(~(targets.is_square[wanted.rows] & before), -1e4)
             on_squares = scores.logsumexp(-1) - scores.masked_fill(~wanted.squares, -1e4).logsumexp(-1)
-            total = total + WEIGHTS[name] * on_squares.mean()
+            total = total + self.weights[name] * on_squares.mean()
             if name == "letter":
                 parts = self.part(self._seen[name][wanted.rows, wanted.positions]).float()
-                total = total + WEIGHTS[name] * nn.functional.cross_entropy(parts, wanted.parts)
+                total = total + self.weights[name] * nn.functional.cross_entropy(parts, wanted.parts)
             right[name] = wanted.squares.gather(1, scores.argmax(-1, keepdim=True)).squeeze(1)
         return total, right
 
@@ -160,7 +162,7 @@ class Looking(nn.Module):
         if not asked.any():
             return scores.sum() * 0
         loss = nn.functional.binary_cross_entropy_with_logits(scores[asked], cues[asked].float())
-        return WEIGHTS["cue"] * loss
+        return self.weights["cue"] * loss
 
     def _place_loss(self, places: torch.Tensor) -> torch.Tensor:
         """Cross-entropy of the columns and rows of all squares, weighted."""
@@ -168,4 +170,5 @@ class Looking(nn.Module):
         if (places == UNASKED).all():
             return logits.sum() * 0
         wanted = places.clamp(max=SIDE - 1).flatten()
-        return WEIGHTS["place"] * nn.functional.cross_entropy(logits.flatten(0, 2), wanted, ignore_index=UNASKED)
+        loss = nn.functional.cross_entropy(logits.flatten(0, 2), wanted, ignore_index=UNASKED)
+        return self.weights["place"] * loss
