@@ -24,8 +24,8 @@ from transformers.trainer_utils import get_last_checkpoint
 from trl import SFTConfig, SFTTrainer
 
 from vrag_nb.agent.encoding import ChatEncoder
+from vrag_nb.learning.resuming import CurveLog, RestoresWeights
 from vrag_nb.learning.sampling import read_conversation
-from vrag_nb.nano.optimisation import RunLog
 
 IGNORE = -100
 
@@ -74,20 +74,6 @@ class ConversationCollator:
         return inputs
 
 
-class CurveLog(TrainerCallback):
-    """Writes what the trainer logs to `log.jsonl`, one row per logged step; a resumed run forgets what it repeats."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._log: RunLog | None = None
-
-    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
-        if self._log is None:
-            self._log = RunLog(self.path, state.global_step - 1)
-        numbers = {name: value for name, value in (logs or {}).items() if isinstance(value, int | float)}
-        self._log.write(step=state.global_step, **numbers)
-
-
 def freeze(model: PreTrainedModel, vision: bool, projector: bool) -> None:
     """Stop gradients into the vision tower's blocks, its projector (the merger), or both."""
     for name, parameter in model.named_parameters():
@@ -108,21 +94,8 @@ def _length(row: dict[str, Any], encoder: ChatEncoder) -> int:
     return len(encoder.encode(read_conversation(row), reply=False).input_ids)
 
 
-class ResumableTrainer(SFTTrainer):
-    """TRL's trainer, where resuming brings the weights back.
-
-    transformers (5.23) writes a Qwen-VL checkpoint under the names of an older release and on resuming loads the file
-    by the new ones: nothing fits, a warning is logged, and training goes on from the untrained weights.
-    """
-
-    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        model = model or self.model
-        whole = (Path(resume_from_checkpoint) / "config.json").is_file() and isinstance(model, PreTrainedModel)
-        if not whole or self.is_deepspeed_enabled or self.is_fsdp_enabled:
-            super()._load_from_checkpoint(resume_from_checkpoint, model)
-            return
-        saved = type(model).from_pretrained(resume_from_checkpoint, dtype=model.dtype)
-        model.load_state_dict(saved.state_dict())
+class ResumableTrainer(RestoresWeights, SFTTrainer):
+    """TRL's trainer, where resuming brings the weights back."""
 
 
 def sft_trainer(settings: SFTSettings, callbacks: Sequence[TrainerCallback] = ()) -> ResumableTrainer:

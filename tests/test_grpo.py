@@ -1,0 +1,222 @@
+"""Multi-turn GRPO on a tiny model: the same log-probabilities as generation, an independent loss, masks, resuming."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import RankedEngine, ScriptedPolicy
+from test_sampling import question
+from transformers import AutoModelForImageTextToText, AutoProcessor, TrainerCallback
+
+from vrag_nb.agent.actions import Action
+from vrag_nb.agent.encoding import ChatEncoder
+from vrag_nb.agent.environment import Environment
+from vrag_nb.agent.observers import Settings
+from vrag_nb.agent.rollout import rollout
+from vrag_nb.agent.trajectory import Trajectory
+from vrag_nb.learning.advantages import group_advantages
+from vrag_nb.learning.grpo import GRPOSettings, MultiTurnGRPOTrainer, as_sample, grpo_trainer, step_figures, train
+from vrag_nb.learning.rewards import Reward, Scored
+from vrag_nb.nano.optimisation import read_log
+
+Ready = tuple[MultiTurnGRPOTrainer, dict[str, Any]]
+
+
+def letters(trajectory: Trajectory) -> float:
+    """A reward that a babbling model can vary in."""
+    return sum(turn.text.count("e") for turn in trajectory.turns) / 4
+
+
+@pytest.fixture
+def environment(tiny_corpus: Path) -> Environment:
+    """Two turns and a forced one, where babble is shown pages."""
+    settings = Settings(max_turns=2, min_pixels=784, max_pixels=12 * 784)
+    return Environment(RankedEngine(), tiny_corpus, settings, "nano", parse=always_search)
+
+
+def always_search(text: str) -> tuple[str, Any]:
+    """A parser that takes whatever is written as a search."""
+    return "", Action(kind="search", query=text or "nothing")
+
+
+def trainer(checkpoint: Path, environment: Environment, out: Path, **changes: Any) -> MultiTurnGRPOTrainer:
+    small = {"steps": 3, "group_size": 2, "questions_per_step": 2, "micro_batch": 2, "max_new_tokens": 6}
+    base = {**small, "learning_rate": 1e-3, "max_length": 400, "save_steps": 1, "beta": 0.1, "freeze_projector": False}
+    callbacks = changes.pop("callbacks", ())
+    settings = GRPOSettings(checkpoint=str(checkpoint), out=str(out), **{**base, **changes})
+    questions = [question(f"q{n}") for n in range(4)]
+    return grpo_trainer(settings, questions, environment, Reward({"letters": (letters, 1.0)}), callbacks)
+
+
+@pytest.fixture
+def ready(tiny_vlm_folder: Path, environment: Environment, tmp_path: Path) -> Ready:
+    """A trainer and one batch of it: two questions, two trajectories each."""
+    one = trainer(tiny_vlm_folder, environment, tmp_path, iterations=2)
+    one.model.train()
+    one.current_gradient_accumulation_steps = 1  # set by the training loop, which is not run here
+    rows = [{"uid": uid, "prompt": []} for uid in ("q0", "q0", "q1", "q1")]
+    return one, one._generate_and_score_completions(rows)
+
+
+def test_advantages_are_those_worked_by_hand() -> None:
+    nan = float("nan")
+    found = group_advantages(torch.tensor([1.0, 0.0, 0.0, 0.0, nan, 1.0, 3.0, nan, 5.0, 5.0, 5.0, 5.0]), 4)
+    assert found[:4].tolist() == pytest.approx([1.5, -0.5, -0.5, -0.5], abs=1e-5)  # mean 1/4, deviation 1/2
+    half = 1 / math.sqrt(2)
+    assert found[4:8].tolist() == pytest.approx([0, -half, half, 0], abs=1e-5)
+    assert found[8:].tolist() == [0] * 4
+    assert group_advantages(torch.tensor([nan, 2.0]), 2).tolist() == [0, 0]
+    with pytest.raises(ValueError, match="groups of 2"):
+        group_advantages(torch.ones(3), 2)
+
+
+def test_recomputed_log_probabilities_are_those_of_generation(
+    ready: Ready,
+) -> None:
+    one, batch = ready
+    again = one._all_logps(one.model, batch)
+    for row, trajectory in enumerate(one.trajectories):
+        said = [logprob for turn in trajectory.turns for logprob in turn.logprobs]
+        mask = (batch["completion_mask"] * batch["tool_mask"])[row].bool()
+        assert int(mask.sum()) == len(said) > 6
+        assert (again[row][mask] - torch.tensor(said)).abs().max() < 1e-4
+        ids = [token for turn in trajectory.turns for token in turn.token_ids]
+        assert batch["completion_ids"][row][mask].tolist() == ids
+    assert batch["num_images"] == [2] * 4
+
+
+def test_the_loss_is_that_of_plain_pytorch(ready: Ready) -> None:
+    one, batch = ready
+    torch.manual_seed(0)
+    batch["old_per_token_logps"] = batch["old_per_token_logps"] + 0.4 * torch.randn_like(batch["old_per_token_logps"])
+    batch["ref_per_token_logps"] = batch["ref_per_token_logps"] + 0.4 * torch.randn_like(batch["ref_per_token_logps"])
+    batch["advantages"] = torch.tensor([1.0, -1.0, 0.5, -2.0])
+    loss = one._compute_loss(one.model, batch)
+    prompt = batch["prompt_ids"].shape[1]
+    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
+    logits = one.model(
+        input_ids=ids,
+        attention_mask=torch.cat([batch["prompt_mask"], batch["completion_mask"]], 1),
+        pixel_values=batch["pixel_values"],
+        image_grid_thw=batch["image_grid_thw"],
+        mm_token_type_ids=batch["mm_token_type_ids"],
+    ).logits
+    logps = logits[:, prompt - 1 : -1].log_softmax(-1).gather(2, ids[:, prompt:, None]).squeeze(2)
+    total, clipped = 0.0, 0
+    for row in range(4):
+        terms = []
+        for place in range(logps.shape[1]):
+            if not (batch["completion_mask"][row, place] and batch["tool_mask"][row, place]):
+                continue
+            new = logps[row, place]
+            ratio = (new - batch["old_per_token_logps"][row, place]).exp()
+            advantage = batch["advantages"][row]
+            kept = torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage)
+            clipped += bool(kept != ratio * advantage)
+            gap = batch["ref_per_token_logps"][row, place] - new
+            terms.append(-kept + 0.1 * (gap.exp() - gap - 1))
+        total = total + torch.stack(terms).mean() / 4
+    assert clipped > 3
+    assert loss.item() == pytest.approx(total.item(), abs=2e-5)
+
+
+def test_no_gradient_through_what_the_model_did_not_write(ready: Ready, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, batch = ready
+    batch["advantages"] = torch.tensor([1.0, -1.0, 0.5, -2.0])
+    logps = batch["old_per_token_logps"].clone().requires_grad_()
+    monkeypatch.setattr(
+        one, "_get_per_token_logps_and_entropies", lambda *args, **kwargs: (logps, torch.zeros_like(logps), None)
+    )
+    one._compute_loss(one.model, batch).backward()
+    written = (batch["completion_mask"] * batch["tool_mask"]).bool()
+    assert logps.grad is not None
+    assert (logps.grad[~written] == 0).all()
+    assert (logps.grad[written] != 0).all()
+    pads = batch["completion_ids"] == one.encoder.image_pad
+    assert pads.any()
+    assert not (pads & written).any()
+
+
+def test_pixels_reach_the_forward_pass(ready: Ready) -> None:
+    one, batch = ready
+    seen = one._all_logps(one.model, batch)
+    changed = one._all_logps(one.model, {**batch, "pixel_values": batch["pixel_values"] + 1})
+    assert (seen - changed).abs().max() > 1e-4
+    halves = [one._all_logps(one.model, part) for part in _halves(batch)]
+    assert torch.allclose(torch.cat(halves), seen, atol=1e-5)  # each row keeps its own images
+
+
+def _halves(batch: dict[str, Any]) -> list[dict[str, Any]]:
+    from vrag_nb.learning.grpo import _micro_batches
+
+    return list(_micro_batches(batch, 2))
+
+
+def test_long_trajectories_are_cut_after_a_turn(tiny_vlm_folder: Path, environment: Environment) -> None:
+    encoder = ChatEncoder(AutoProcessor.from_pretrained(tiny_vlm_folder))
+    [found] = rollout(
+        ScriptedPolicy(["<search>one</search>", "<search>two</search>"]), environment, [question("q")], progress=False
+    )
+    conversation = found.messages(environment.pages)
+    whole = as_sample(conversation, encoder, 10_000)
+    cut = as_sample(conversation, encoder, len(whole.prompt + whole.completion) - 1)
+    assert cut.prompt == whole.prompt
+    assert whole.completion[: len(cut.completion)] == cut.completion
+    assert len(cut.encoded.images) == len(whole.encoded.images) - 1
+    assert cut.written[-1]
+    with pytest.raises(ValueError, match="fits into 5 tokens"):
+        as_sample(conversation, encoder, 5)
+
+
+def test_what_cannot_be_scored_or_encoded_moves_nothing(ready: Ready) -> None:
+    one, _ = ready
+    broken = one.trajectories[0].model_copy(update={"turns": []})
+    scored = [Scored(None, {}, "gone"), *(Scored(float(n), {"letters": float(n)}) for n in range(3))]
+    advantages = one._advantages(scored)
+    assert advantages[:2].tolist() == [0, 0]
+    batch = one._batch([broken, *one.trajectories[1:]], advantages)
+    assert batch["tool_mask"][0].sum() == 0 or batch["completion_mask"][0].sum() == 1
+    assert math.isfinite(one._compute_loss(one.model, batch).item())
+    figures = step_figures([broken, *one.trajectories[1:]], scored)
+    assert figures["unscored_rate"] == 0.25
+    assert figures["reward"] == 1
+    assert figures["searches"] == pytest.approx(9 / 4)
+
+
+class KilledError(Exception):
+    pass
+
+
+class KillAt(TrainerCallback):
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step == self.step:
+            raise KilledError
+
+
+def test_a_killed_run_ends_with_the_weights_of_an_unbroken_one(
+    tiny_vlm_folder: Path, environment: Environment, tmp_path: Path
+) -> None:
+    whole = train(trainer(tiny_vlm_folder, environment, tmp_path / "whole"))
+    with pytest.raises(KilledError):
+        train(trainer(tiny_vlm_folder, environment, tmp_path / "broken", callbacks=[KillAt(2)]))
+    resumed = train(trainer(tiny_vlm_folder, environment, tmp_path / "broken"))
+    start, one, other = (
+        AutoModelForImageTextToText.from_pretrained(path).state_dict() for path in (tiny_vlm_folder, whole, resumed)
+    )
+    assert any(not torch.equal(start[name].float(), one[name].float()) for name in one)
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    rows = [row for row in read_log(tmp_path / "broken" / "log.jsonl") if "reward" in row]
+    assert [row["step"] for row in rows] == [1, 2, 3]
+    assert {"reward/letters", "invalid_action_rate", "finish_rate", "kl", "entropy", "seconds/rollout"} <= set(rows[0])
+
+
+def test_steps_must_come_out_even(tiny_vlm_folder: Path, environment: Environment, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no multiple of micro_batch 3"):
+        trainer(tiny_vlm_folder, environment, tmp_path, micro_batch=3)

@@ -1,0 +1,363 @@
+"""Multi-turn, multimodal GRPO: our rollouts and rewards, TRL's loss.
+
+    trainer = grpo_trainer(GRPOSettings(checkpoint=..., out=...), questions, environment, load_reward("vrag"))
+    train(trainer)              # goes on from the last checkpoint in `out`
+
+One step rolls every question of its batch out `group_size` times through the real environment, scores the trajectories,
+and hands TRL their token ids, images, masks and advantages. The loss is the clipped objective with a KL to the starting
+model, averaged over the tokens that the model wrote: the mask comes from the ids that were generated, and the tokens of
+pages, crops and messages carry no gradient. Equations: VRAG-RL (arXiv 2505.22019), appendix C.
+
+Only `_generate_and_score_completions` differs from TRL's trainer. A trajectory whose reward cannot be worked out gets
+no advantage and stays out of its group's mean; one that is longer than the context is cut after a whole turn, its text
+and images together.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from pydantic import BaseModel, ConfigDict, Field
+from transformers import AutoModelForImageTextToText, AutoProcessor, TrainerCallback
+from transformers.trainer_utils import get_last_checkpoint
+from trl import GRPOConfig, GRPOTrainer
+from trl.trainer.utils import pad, split_pixel_values_by_grid, unsplit_pixel_values_by_grid
+
+from vrag_nb.agent.encoding import ChatEncoder, Encoded
+from vrag_nb.agent.environment import Environment
+from vrag_nb.agent.policy import Conversation
+from vrag_nb.agent.rollout import rollout
+from vrag_nb.agent.trajectory import Trajectory
+from vrag_nb.agent.transformers_policy import TransformersPolicy
+from vrag_nb.learning.advantages import group_advantages
+from vrag_nb.learning.resuming import CurveLog, RestoresWeights
+from vrag_nb.learning.rewards import Reward, Scored
+from vrag_nb.learning.sft import freeze
+from vrag_nb.records import Question
+
+
+class GRPOSettings(BaseModel):
+    """One run. Defaults follow the paper (table 5) where it states them.
+
+    questions_per_step x group_size trajectories make a step; `micro_batch` of them go through the model at once. beta:
+    weight of the KL to the starting model. max_length: tokens of one trajectory, images included. iterations: how often
+    a step's trajectories are used.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+    checkpoint: str
+    out: str
+    steps: int = Field(default=62, ge=1)
+    group_size: int = Field(default=5, ge=2)
+    questions_per_step: int = Field(default=32, ge=1)
+    micro_batch: int = Field(default=5, ge=1)
+    iterations: int = Field(default=1, ge=1)
+    learning_rate: float = Field(default=1e-6, gt=0)
+    warmup: float = Field(default=0.0, ge=0)
+    beta: float = Field(default=0.01, ge=0)
+    clip: float = Field(default=0.2, gt=0)
+    temperature: float = Field(default=1.0, gt=0)
+    max_new_tokens: int = Field(default=512, ge=1)
+    max_length: int = Field(default=10_240, ge=1)
+    rollout_batch: int = Field(default=16, ge=1)
+    freeze_vision: bool = True
+    freeze_projector: bool = True
+    save_steps: int = Field(default=25, ge=1)
+    report_to: list[str] = Field(default_factory=list)
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """A trajectory as the loss needs it: ids up to the model's first token, the rest, and which of that it wrote."""
+
+    prompt: list[int]
+    completion: list[int]
+    written: list[bool]
+    encoded: Encoded
+
+
+def as_sample(conversation: Conversation, encoder: ChatEncoder, max_length: int) -> Sampled:
+    """A conversation cut to `max_length` tokens after a whole turn, then split before the model's first token.
+
+    Raises ValueError when not even its first turn fits, or the model wrote nothing.
+    """
+    for end in range(len(conversation), 0, -1):
+        if conversation[end - 1].role != "assistant":
+            continue
+        encoded = encoder.encode(conversation[:end], reply=False)
+        if len(encoded.input_ids) <= max_length:
+            first = encoded.model_mask.index(True)
+            last = len(encoded.model_mask) - encoded.model_mask[::-1].index(True)
+            return Sampled(
+                encoded.input_ids[:first], encoded.input_ids[first:last], encoded.model_mask[first:last], encoded
+            )
+    raise ValueError(f"no turn of the trajectory fits into {max_length} tokens")
+
+
+class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
+    """See the module's docstring. `trajectories` holds the last step's, with their rewards written into them."""
+
+    def __init__(
+        self,
+        *,
+        environment: Environment,
+        reward: Reward,
+        questions: Sequence[Question],
+        settings: GRPOSettings,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(reward_funcs=_unused, **kwargs)
+        self.environment, self.reward, self.settings = environment, reward, settings
+        self.questions = {question.uid: question for question in questions}
+        self.encoder = ChatEncoder(self.processing_class)
+        self.trajectories: list[Trajectory] = []
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        started = time.perf_counter()
+        trajectories = self._rollout(inputs)
+        rolled = time.perf_counter()
+        scored = self.reward.score(trajectories)
+        for trajectory, one in zip(trajectories, scored, strict=True):
+            trajectory.rewards = {**one.parts, **({"total": one.total} if one.total is not None else {})}
+        judged = time.perf_counter()
+        batch = self._batch(trajectories, self._advantages(scored))
+        self.trajectories = trajectories
+        self._log_step(trajectories, scored)
+        for name, seconds in (
+            ("rollout", rolled - started),
+            ("reward", judged - rolled),
+            ("encode", time.perf_counter() - judged),
+        ):
+            self._metrics[self._mode][f"seconds/{name}"].append(seconds)
+        return batch
+
+    @property
+    def _mode(self) -> str:
+        model: Any = self.model
+        return "train" if model.training else "eval"
+
+    def _rollout(self, inputs: Sequence[dict[str, Any]]) -> list[Trajectory]:
+        """A trajectory for each row, in order; which samples a question gets follows from the step and the place."""
+        policy = TransformersPolicy(
+            self.accelerator.unwrap_model(self.model),
+            self.processing_class,
+            temperature=self.settings.temperature,
+            max_new_tokens=self.settings.max_new_tokens,
+            batch_size=self.settings.rollout_batch,
+        )
+        place = self.accelerator.process_index * len(inputs)
+        rows = [
+            self.questions[row["uid"]].model_copy(update={"uid": f"{row['uid']}#{place + n}"})
+            for n, row in enumerate(inputs)
+        ]
+        seed = self.settings.seed * 1_000_003 + self.state.global_step
+        with torch.no_grad():
+            return rollout(policy, self.environment, rows, concurrency=len(rows), seed=seed, progress=False)
+
+    def _advantages(self, scored: Sequence[Scored]) -> torch.Tensor:
+        """(B,) of this process, worked out over the groups of all processes."""
+        own = torch.tensor([float("nan") if one.total is None else one.total for one in scored])
+        everyone = self.accelerator.gather(own.to(self.accelerator.device))
+        start = self.accelerator.process_index * len(own)
+        return group_advantages(everyone, self.settings.group_size)[start : start + len(own)]
+
+    def _batch(self, trajectories: Sequence[Trajectory], advantages: torch.Tensor) -> dict[str, Any]:
+        """What TRL's loss takes. A trajectory that cannot be encoded becomes a row without a single learned token."""
+        samples = [self._sample(trajectory) for trajectory in trajectories]
+        device, pad_id = self.accelerator.device, self.encoder.pad_id
+
+        def padded(rows: list[list[int]], value: int, side: str) -> torch.Tensor:
+            return pad([torch.tensor(row) for row in rows], padding_value=value, padding_side=side).to(device)
+
+        prompts, completions = [one.prompt for one in samples], [one.completion for one in samples]
+        batch: dict[str, Any] = {
+            "prompt_ids": padded(prompts, pad_id, "left"),
+            "prompt_mask": padded([[1] * len(row) for row in prompts], 0, "left"),
+            "completion_ids": padded(completions, pad_id, "right"),
+            "completion_mask": padded([[1] * len(row) for row in completions], 0, "right"),
+            "tool_mask": padded([[int(own) for own in one.written] for one in samples], 0, "right"),
+            "advantages": advantages.to(device),
+        }
+        ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
+        batch["mm_token_type_ids"] = (ids == self.encoder.image_pad).int()
+        images = [image for one in samples for image in one.encoded.images]
+        if images:
+            batch |= {name: value.to(device) for name, value in self.encoder.pixel_inputs(images).items()}
+            batch["num_images"] = [len(one.encoded.images) for one in samples]
+        learned = (batch["completion_mask"] * batch["tool_mask"]).sum()
+        batch["num_items_in_batch"] = self.accelerator.gather(learned).sum()
+        return batch | self._reference(batch)
+
+    def _sample(self, trajectory: Trajectory) -> Sampled:
+        try:
+            conversation = trajectory.messages(self.environment.pages)
+            return as_sample(conversation, self.encoder, self.settings.max_length)
+        except (ValueError, OSError):
+            ids = self.encoder.encode(trajectory.messages()[:1]).input_ids
+            return Sampled(ids, [self.encoder.im_end], [False], Encoded([], [], []))
+
+    def _reference(self, batch: dict[str, Any]) -> dict[str, torch.Tensor]:
+        """Log-probabilities under the starting model and, where a step is used again, under the sampling one."""
+        found: dict[str, torch.Tensor] = {}
+        with torch.no_grad():
+            if self.settings.iterations > 1:
+                found["old_per_token_logps"] = self._all_logps(self.model, batch)
+            if self.beta:
+                found["ref_per_token_logps"] = self._all_logps(self.ref_model, batch)
+        return found
+
+    def _all_logps(self, model: Any, batch: dict[str, Any]) -> torch.Tensor:
+        """(B, completion) log-probabilities of the completions, `micro_batch` rows at a time."""
+        parts = []
+        for rows in _micro_batches(batch, self.settings.micro_batch):
+            logps, _, _ = self._get_per_token_logps_and_entropies(
+                model,
+                torch.cat([rows["prompt_ids"], rows["completion_ids"]], 1),
+                torch.cat([rows["prompt_mask"], rows["completion_mask"]], 1),
+                rows["completion_ids"].shape[1],
+                **{
+                    name: rows.get(name)
+                    for name in ("pixel_values", "image_grid_thw", "num_images", "mm_token_type_ids")
+                },
+            )
+            parts.append(logps)
+        return torch.cat(parts)
+
+    def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
+        """As TRL's; rows none of which has an image go without pixels rather than with no rows of them."""
+        pixels = kwargs.get("pixel_values")
+        if pixels is not None and not len(pixels):
+            kwargs |= {"pixel_values": None, "image_grid_thw": None, "num_images": None}
+        return super()._get_per_token_logps_and_entropies(*args, **kwargs)
+
+    def _log_step(self, trajectories: Sequence[Trajectory], scored: Sequence[Scored]) -> None:
+        metrics = self._metrics[self._mode]
+        for name, value in step_figures(trajectories, scored).items():
+            metrics[name].append(
+                self.accelerator.gather(torch.tensor(value, device=self.accelerator.device)).nanmean().item()
+            )
+
+
+def step_figures(trajectories: Sequence[Trajectory], scored: Sequence[Scored]) -> dict[str, float]:
+    """Means over a step: reward and its parts, invalid actions a turn, finish rate, turns, searches, crops, tokens."""
+    count = max(1, len(trajectories))
+    turns = [turn for one in trajectories for turn in one.turns]
+    totals = [one.total for one in scored if one.total is not None]
+    names = {name for one in scored for name in one.parts}
+    parts = {name: [one.parts[name] for one in scored if name in one.parts] for name in sorted(names)}
+    kinds = [turn.action.kind for turn in turns]
+    return {
+        "reward": _mean(totals),
+        "reward_std": float(torch.tensor(totals).std()) if len(totals) > 1 else 0.0,
+        **{f"reward/{name}": _mean(values) for name, values in parts.items()},
+        "unscored_rate": 1 - len(totals) / count,
+        "invalid_action_rate": kinds.count("invalid") / max(1, len(kinds)),
+        "finish_rate": sum(one.answer is not None for one in trajectories) / count,
+        "turns": len(turns) / count,
+        "searches": kinds.count("search") / count,
+        "crops": kinds.count("bbox") / count,
+        "generated_tokens": sum(one.generated_tokens for one in trajectories) / count,
+    }
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else float("nan")
+
+
+def _micro_batches(batch: dict[str, Any], size: int) -> Iterator[dict[str, Any]]:
+    """Rows of a batch, `size` at a time, each with its own images."""
+    rows = len(batch["prompt_ids"])
+    split = split_pixel_values_by_grid(batch)
+    for start in range(0, rows, size):
+        part = {
+            name: value[start : start + size]
+            for name, value in split.items()
+            if isinstance(value, list) or (isinstance(value, torch.Tensor) and value.ndim)
+        }
+        yield unsplit_pixel_values_by_grid(part)
+
+
+def _unused(**kwargs: Any) -> list[float | None]:
+    raise AssertionError("rewards are worked out in _generate_and_score_completions")
+
+
+def grpo_trainer(
+    settings: GRPOSettings,
+    questions: Sequence[Question],
+    environment: Environment,
+    reward: Reward,
+    callbacks: Sequence[TrainerCallback] = (),
+) -> MultiTurnGRPOTrainer:
+    """A trainer, ready to run. Raises ValueError where a step's trajectories do not come out even."""
+    trajectories = settings.questions_per_step * settings.group_size
+    if trajectories % settings.micro_batch:
+        raise ValueError(
+            f"{settings.questions_per_step} questions x {settings.group_size} make {trajectories} trajectories, "
+            f"which is no multiple of micro_batch {settings.micro_batch}"
+        )
+    processor = AutoProcessor.from_pretrained(settings.checkpoint)
+    model = AutoModelForImageTextToText.from_pretrained(settings.checkpoint, dtype=torch.float32)
+    freeze(model, settings.freeze_vision, settings.freeze_projector)
+    rows = [{"prompt": [{"role": "user", "content": one.query}], "uid": one.uid} for one in questions]
+    return MultiTurnGRPOTrainer(
+        model=model,
+        args=_arguments(settings, trajectories),
+        train_dataset=Dataset.from_list(rows),
+        processing_class=processor,
+        callbacks=[CurveLog(Path(settings.out) / "log.jsonl"), *callbacks],
+        environment=environment,
+        reward=reward,
+        questions=questions,
+        settings=settings,
+    )
+
+
+def train(trainer: MultiTurnGRPOTrainer) -> Path:
+    """Run to the end, from the last checkpoint where there is one; the model is saved in `out/final`."""
+    out = Path(str(trainer.args.output_dir))
+    trainer.train(resume_from_checkpoint=get_last_checkpoint(str(out)) if out.is_dir() else None)
+    final = out / "final"
+    model: Any = trainer.accelerator.unwrap_model(trainer.model)
+    model.save_pretrained(final)
+    processor: Any = trainer.processing_class
+    processor.save_pretrained(final)
+    return final
+
+
+def _arguments(settings: GRPOSettings, trajectories: int) -> GRPOConfig:
+    gpu = torch.cuda.is_available()
+    return GRPOConfig(
+        output_dir=settings.out,
+        max_steps=settings.steps,
+        num_generations=settings.group_size,
+        per_device_train_batch_size=settings.micro_batch,
+        gradient_accumulation_steps=trajectories // settings.micro_batch,
+        num_iterations=settings.iterations,
+        learning_rate=settings.learning_rate,
+        lr_scheduler_type="constant_with_warmup",
+        warmup_steps=settings.warmup,
+        beta=settings.beta,
+        epsilon=settings.clip,
+        use_bias_correction_kl=False,  # the plain estimator of the paper (verl: low_var_kl); TRL's default is another
+        loss_type="grpo",
+        temperature=settings.temperature,
+        max_completion_length=settings.max_length,
+        max_grad_norm=1.0,
+        gradient_checkpointing=False,
+        bf16=gpu,
+        use_cpu=not gpu,
+        dataloader_pin_memory=gpu,
+        save_steps=settings.save_steps,
+        save_total_limit=2,
+        logging_steps=1,
+        report_to=settings.report_to or "none",
+        seed=settings.seed,
+        remove_unused_columns=False,
+    )
