@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+import uvicorn
+from fastapi import FastAPI
 from PIL import Image, ImageDraw
+from transformers import TrainerCallback
 
 from vrag_nb.agent.policy import Conversation, Generation, Policy
 from vrag_nb.records import Hit, MetaInfo, Page, Question, page_id, write_pages
@@ -109,3 +114,32 @@ def tiny_vlm_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model = build_nano_vlm(tokenizer, size)
     save_checkpoint(model, build_processor(tokenizer, 4 * 784, 40 * 784), folder)
     return folder
+
+
+class KilledError(Exception):
+    """Stands for `kill -9`."""
+
+
+class KillAt(TrainerCallback):
+    """Ends a training run after a step, without any tidying up."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step == self.step:
+            raise KilledError
+
+
+@contextmanager
+def serving(app: FastAPI) -> Iterator[str]:
+    """A server of its own for an application; its address."""
+    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive()
+        thread.join(0.02)
+    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    server.should_exit = True
+    thread.join(10)

@@ -13,6 +13,7 @@ from vrag_nb.agent.geometry import (
     CropError,
     View,
     from_thousandths,
+    iou,
     render,
     show,
     shown_size,
@@ -166,3 +167,9 @@ def test_render_refuses_boxes_off_the_page() -> None:
 @given(st.tuples(*[st.integers(0, 1000)] * 4), st.sampled_from([(476, 252), (28, 4704), (1120, 784)]))
 def test_thousandths_round_trip(box: tuple[int, int, int, int], size: tuple[int, int]) -> None:
     assert to_thousandths(from_thousandths(box, size), size) == box
+
+
+def test_overlap_by_hand() -> None:
+    assert iou((0, 0, 2, 2), (1, 1, 3, 3)) == pytest.approx(1 / 7)
+    assert iou((0, 0, 2, 2), (0, 0, 2, 2)) == 1
+    assert iou((0, 0, 2, 2), (2, 0, 4, 2)) == 0

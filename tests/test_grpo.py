@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import RankedEngine, ScriptedPolicy
+from conftest import KillAt, KilledError, RankedEngine, ScriptedPolicy
 from test_sampling import question
-from transformers import AutoModelForImageTextToText, AutoProcessor, TrainerCallback
+from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from vrag_nb.agent.actions import Action
 from vrag_nb.agent.encoding import ChatEncoder
@@ -19,9 +19,10 @@ from vrag_nb.agent.observers import Settings
 from vrag_nb.agent.rollout import rollout
 from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.learning.advantages import group_advantages
-from vrag_nb.learning.grpo import GRPOSettings, MultiTurnGRPOTrainer, as_sample, grpo_trainer, step_figures, train
+from vrag_nb.learning.curves import read_log
+from vrag_nb.learning.grpo import GRPOSettings, MultiTurnGRPOTrainer, as_sample, grpo_trainer, step_figures
 from vrag_nb.learning.rewards import Reward, Scored
-from vrag_nb.nano.optimisation import read_log
+from vrag_nb.learning.trainers import train
 
 Ready = tuple[MultiTurnGRPOTrainer, dict[str, Any]]
 
@@ -179,25 +180,13 @@ def test_what_cannot_be_scored_or_encoded_moves_nothing(ready: Ready) -> None:
     advantages = one._advantages(scored)
     assert advantages[:2].tolist() == [0, 0]
     batch = one._batch([broken, *one.trajectories[1:]], advantages)
-    assert batch["tool_mask"][0].sum() == 0 or batch["completion_mask"][0].sum() == 1
+    assert batch["tool_mask"].any(1).tolist() == [False, True, True, True]
+    assert one._metrics["train"]["unlearned_rate"][-1] == 0.25
     assert math.isfinite(one._compute_loss(one.model, batch).item())
-    figures = step_figures([broken, *one.trajectories[1:]], scored)
+    figures = step_figures([broken, *one.trajectories[1:]], scored, ["letters"])
     assert figures["unscored_rate"] == 0.25
     assert figures["reward"] == 1
     assert figures["searches"] == pytest.approx(9 / 4)
-
-
-class KilledError(Exception):
-    pass
-
-
-class KillAt(TrainerCallback):
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if state.global_step == self.step:
-            raise KilledError
 
 
 def test_a_killed_run_ends_with_the_weights_of_an_unbroken_one(

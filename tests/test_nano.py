@@ -9,13 +9,14 @@ import pytest
 import torch
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
+from vrag_nb.learning.curves import RunLog, read_log
 from vrag_nb.nano import attention
 from vrag_nb.nano.aligning import Stream, train_streams
 from vrag_nb.nano.attention import use_block_attention
 from vrag_nb.nano.glyphs import CLASS_OF, EMPTY, IGNORE, SLOTS, Glyph, slot_targets
 from vrag_nb.nano.lookups import drawn_table, reading_strip
 from vrag_nb.nano.model import NanoSize, build_nano_vlm, build_processor, save_checkpoint
-from vrag_nb.nano.optimisation import Optimisers, RunLog, read_log
+from vrag_nb.nano.optimisation import Optimisers
 from vrag_nb.nano.reading import draw_scribble, train_reading
 from vrag_nb.nano.recipe import tokenizer as make_tokenizer
 from vrag_nb.nano.samples import Sample, collate, encode, exact_match

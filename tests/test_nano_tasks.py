@@ -9,8 +9,9 @@ import torch
 
 from vrag_nb.agent import actions
 from vrag_nb.agent.encoding import ChatEncoder
+from vrag_nb.agent.geometry import jittered
 from vrag_nb.documents.decks.generate import pretraining_deck
-from vrag_nb.nano.deck_tasks import BUDGET, DeckPool, DeckTasks, jitter
+from vrag_nb.nano.deck_tasks import BUDGET, DeckPool, DeckTasks
 from vrag_nb.nano.expert import EXPERT_SETTINGS, ExpertSamples, play, session_sample
 from vrag_nb.nano.looking import UNASKED, covered_squares
 from vrag_nb.nano.lookups import drawn_table, reading_strip
@@ -57,7 +58,7 @@ def test_windows_keep_the_budget_and_carry_their_glyphs(pool):
 def test_a_jittered_box_contains_the_region_and_stays_on_the_page():
     rng = random.Random(0)
     for _ in range(100):
-        x0, y0, x1, y1 = jitter(rng, (100, 50, 300, 90), (320, 100))
+        x0, y0, x1, y1 = jittered(rng, (100, 50, 300, 90), (320, 100))
         assert 0 <= x0 <= 100
         assert 0 <= y0 <= 50
         assert 300 <= x1 <= 320
@@ -67,15 +68,19 @@ def test_a_jittered_box_contains_the_region_and_stays_on_the_page():
 def test_tasks_point_where_the_gold_region_lies(pool):
     rng = random.Random(3)
     kinds = set()
+    tasks = DeckTasks(pool)
     for _ in range(60):
-        for sample in DeckTasks(pool).question_samples(rng, 1.0):
-            kinds.add(sample.kind)
-            if sample.kind == "point":
-                _, action = actions.parse(f"<bbox>{sample.turns[1][1][0]}</bbox>")
-                assert action.kind == "bbox"
-                assert action.box is not None
-                assert max(action.box[0::2]) <= sample.images[0].width
-    assert {"crop", "point", "page", "match"} <= kinds
+        sample = tasks.lookups(rng, 1.0)
+        kinds.add(sample.kind)
+        if sample.kind == "point":
+            _, action = actions.parse(f"<bbox>{sample.turns[1][1][0]}</bbox>")
+            assert action.kind == "bbox"
+            assert action.box is not None
+            assert max(action.box[0::2]) <= sample.images[0].width
+    assert {"crop", "point", "page"} == kinds
+    matches = [tasks.matches(rng, 1.0) for _ in range(40)]
+    assert {sample.turns[1][1][0] for sample in matches} == {"yes", "no"}
+    assert {bool(sample.looks) for sample in matches if sample.turns[1][1][0] == "no"} == {False}
 
 
 def test_the_expert_ends_with_the_right_answer_in_the_real_environment(pool):
@@ -148,7 +153,7 @@ def test_heads_are_told_the_squares_of_words_and_answers(pool, processor):
     rng = random.Random(4)
     samples = [drawn_table(random.Random(2), 0.5)]
     while len(samples) < 12:
-        samples += DeckTasks(pool).question_samples(rng, 1.0)
+        samples.append(DeckTasks(pool).lookups(rng, 1.0))
     batch = collate(samples, processor)
     targets = looking_targets(samples, batch["input_ids"], processor.tokenizer)
     assert (targets.is_square == (batch["mm_token_type_ids"] == 1)).all()
@@ -176,7 +181,7 @@ def test_letters_to_be_written_are_pointed_at_on_the_image(pool, processor):
     decode, rng, pointed = processor.tokenizer.decode, random.Random(8), set()
     samples = [drawn_table(rng, 0.9), *(reading_strip(rng, 0.5) for _ in range(4)), *ExpertSamples(pool)(rng, 1.0)]
     while len(samples) < 16:
-        samples += DeckTasks(pool).question_samples(rng, 1.0)
+        samples.append(DeckTasks(pool).lookups(rng, 1.0))
     batch = collate(samples, processor)
     letters = looking_targets(samples, batch["input_ids"], processor.tokenizer).pointers["letter"]
     assert (letters.squares.sum(1) == 1).all()

@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-import uvicorn
-from conftest import RankedEngine, make_question
+from conftest import RankedEngine, make_question, serving
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from PIL import Image as PILImage
@@ -341,16 +340,9 @@ class Endpoint:
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[Endpoint]:
     endpoint = Endpoint()
-    server = uvicorn.Server(uvicorn.Config(endpoint.app, host="127.0.0.1", port=0, log_level="error"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        assert thread.is_alive()
-        thread.join(0.02)
-    endpoint.url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/v1"
-    yield endpoint
-    server.should_exit = True
-    thread.join(10)
+    with serving(endpoint.app) as url:
+        endpoint.url = f"{url}/v1"
+        yield endpoint
 
 
 @pytest.fixture

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
+from conftest import serving
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
@@ -89,7 +88,6 @@ def test_region_is_f1_at_half_overlap() -> None:
     assert rewards.region(trajectory(shown=[2], crops=[far])) == 0
     assert rewards.region(trajectory(shown=[2])) == 0
     assert rewards.region(trajectory(gold=[])) == 1
-    assert rewards.overlap((0, 0, 2, 2), (1, 1, 3, 3)) == pytest.approx(1 / 7)
 
 
 def test_selection_is_the_share_of_gold_pages_shown() -> None:
@@ -179,33 +177,26 @@ class Court:
 @pytest.fixture(scope="module")
 def court() -> Iterator[tuple[Court, str]]:
     court = Court()
-    server = uvicorn.Server(uvicorn.Config(court.app, host="127.0.0.1", port=0, log_level="error"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        assert thread.is_alive()
-        thread.join(0.02)
-    yield court, f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/v1"
-    server.should_exit = True
-    thread.join(10)
+    with serving(court.app) as url:
+        yield court, f"{url}/v1"
 
 
 def test_the_judge_is_asked_once_for_each_answer(court: tuple[Court, str], tmp_path: Path) -> None:
     asked, url = court
     asked.prompts.clear()
     judge = Judge("fair", url, api_key_env=None, cache=tmp_path / "verdicts.jsonl")
-    group = [trajectory(answer="42"), trajectory(answer="41"), trajectory(answer=None)]
-    assert judge.many(group) == [1.0, 0.0, 0.0]
+    group = [trajectory(answer="42"), trajectory(answer="41"), trajectory(answer=None), trajectory(answer="41")]
+    assert judge.many(group) == [1.0, 0.0, 0.0, 0.0]
     assert len(asked.prompts) == 2  # no answer is wrong without asking
     assert (judge.usage.asked, judge.usage.prompt_tokens, judge.usage.completion_tokens) == (2, 22, 4)
     with (tmp_path / "verdicts.jsonl").open("a", encoding="utf-8") as file:
         file.write('{"key": "half')  # a killed run
     again = Judge("fair", url, api_key_env=None, cache=tmp_path / "verdicts.jsonl")
-    assert again.many(group) == [1.0, 0.0, 0.0]
+    assert again.many(group) == [1.0, 0.0, 0.0, 0.0]
     assert len(asked.prompts) == 2
     assert again.usage.cached == 2
     reward = load_reward({"parts": {"judge": 0.7, "pattern": 0.3}, "gate": ""}, {"judge": again})
-    assert [one.total for one in reward.score(group)] == [0.7, 0, 0]
+    assert [one.total for one in reward.score(group)] == [0.7, 0, 0, 0]
 
 
 def test_a_judge_that_stays_away_is_an_error(court: tuple[Court, str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,10 +23,10 @@ NANO = {"min_pixels": 128 * 784, "max_pixels": 224 * 784}
 REGION = [0.25, 0.25, 0.5, 0.5]
 
 
-def question(uid: str, page: int = 2, small: bool = True, query: str = "") -> Question:
+def question(uid: str, page: int = 2, small: bool = True, query: str = "", document: str = "alpha") -> Question:
     fact = {"page": page, "box": REGION, "value": "42", "search_hint": f"hint of {uid}"}
     meta = MetaInfo(
-        file_name="alpha.pdf", reference_page=[page], needed_facts=[fact], needs_crop=small, source_type="table"
+        file_name=f"{document}.pdf", reference_page=[page], needed_facts=[fact], needs_crop=small, source_type="table"
     )  # type: ignore[call-arg]
     return Question(uid=uid, query=query or f"What is {uid}?", reference_answer="42", meta_info=meta)
 
@@ -43,8 +43,8 @@ def test_the_planner_searches_until_it_sees_the_page_crops_and_answers(environme
     kinds = [[turn.action.kind for turn in one.turns] for one in found]
     assert kinds == [["search", "search", "bbox", "answer"], ["search", "answer"], ["search", "bbox", "answer"]]
     assert all(one.answer == "42" and fault(one) is None for one in found)
-    assert found[0].turns[0].action.query == "hint of small"
-    assert found[2].turns[0].action.query == "hint of small one"  # one query contains the other
+    assert found[0].turns[0].action.query == "What is small?"
+    assert found[2].turns[0].action.query == "What is small one?"  # one query contains the other
     assert found[0].turns[1].thought == "Not the right page."
     crop = found[0].turns[2].observation
     assert crop is not None
@@ -55,6 +55,24 @@ def test_the_planner_searches_until_it_sees_the_page_crops_and_answers(environme
     reaches = (REGION[0] * width - x0, REGION[1] * height - y0, x1 - REGION[2] * width, y1 - REGION[3] * height)
     assert min(reaches) > -3
     assert (x1 - x0) * (y1 - y0) < 0.12 * width * height  # about the region, not the page
+
+
+def test_the_planner_looks_at_three_pages_before_it_gives_up(environment: Environment) -> None:
+    meta = MetaInfo(file_name="alpha.pdf", reference_page=[], needed_facts=[], source_type="text")  # type: ignore[call-arg]
+    nowhere = Question(uid="nowhere", query="Who?", reference_answer="not answerable", meta_info=meta)
+    [found] = rollout(PrivilegedPlanner([nowhere]), environment, [nowhere], progress=False)
+    assert [turn.action.kind for turn in found.turns] == ["search"] * 3 + ["answer"]
+    assert len({turn.observation.page_id for turn in found.turns if turn.observation}) == 3
+    assert found.answer == "not answerable"
+
+
+def test_a_question_that_needs_two_pages_is_searched_page_by_page(environment: Environment) -> None:
+    asked = question("both", page=1, small=False)
+    facts = [*asked.needed_facts, {**asked.needed_facts[0], "page": 2, "search_hint": "the other"}]
+    meta = asked.meta_info.model_copy(update={"needed_facts": facts})
+    both = asked.model_copy(update={"meta_info": meta})
+    [found] = rollout(PrivilegedPlanner([both]), environment, [both], progress=False)
+    assert [turn.action.query for turn in found.turns] == ["hint of both", "the other", None]
 
 
 def test_a_question_it_was_not_told_of_is_an_error(environment: Environment) -> None:
@@ -129,7 +147,9 @@ def test_what_is_left_is_balanced(environment: Environment) -> None:
     chosen = choose(everything, size=9).trajectories
     assert [sum(len(one.turns) == n for one in chosen) for n in (2, 3, 4)] == [3, 3, 3]
     assert choose(everything, size=9).trajectories == chosen
-    first, second = disjoint([question(str(n)) for n in range(3)], 0.5)
+    questions = [question(str(n), document=f"d{n % 4}") for n in range(12)]
+    first, second = disjoint(questions, 0.5)
+    assert (len(first), len(second)) == (6, 6)
     assert not {q.document for q in first} & {q.document for q in second}
 
 

@@ -7,20 +7,21 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import RankedEngine
+from conftest import KillAt, KilledError, RankedEngine
 from datasets import load_dataset
 from test_sampling import question
-from transformers import AutoModelForImageTextToText, AutoProcessor, TrainerCallback
+from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from vrag_nb.agent.encoding import ChatEncoder
 from vrag_nb.agent.environment import Environment
 from vrag_nb.agent.observers import Settings
 from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.rollout import rollout
+from vrag_nb.learning.curves import read_log
 from vrag_nb.learning.experts import PrivilegedPlanner
 from vrag_nb.learning.sampling import read_conversation, write_dataset
-from vrag_nb.learning.sft import IGNORE, ConversationCollator, SFTSettings, load_rows, sft_trainer, train
-from vrag_nb.nano.optimisation import read_log
+from vrag_nb.learning.sft import IGNORE, ConversationCollator, SFTSettings, load_rows, sft_trainer
+from vrag_nb.learning.trainers import train
 
 
 @pytest.fixture(scope="module")
@@ -88,19 +89,6 @@ def test_lora_trains_few_weights_and_saves_a_whole_model(tiny_vlm_folder: Path, 
     final = train(trainer)
     assert (final / "model.safetensors").is_file()
     AutoModelForImageTextToText.from_pretrained(final)
-
-
-class KilledError(Exception):
-    pass
-
-
-class KillAt(TrainerCallback):
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if state.global_step == self.step:
-            raise KilledError
 
 
 def test_a_killed_run_ends_with_the_weights_of_an_unbroken_one(

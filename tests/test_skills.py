@@ -9,7 +9,7 @@ from conftest import ScriptedPolicy
 
 from vrag_nb.agent.policy import Conversation, Generation, Policy
 from vrag_nb.nano import skills
-from vrag_nb.nano.skills import Decks, as_markdown, legibility_figure, overlap, skill_sheet
+from vrag_nb.nano.skills import Decks, as_markdown, box_iou, legibility_figure, skill_sheet
 from vrag_nb.records import read_questions
 
 FOREIGN = Path(__file__).resolve().parents[1] / "data" / "foreign"
@@ -62,9 +62,9 @@ def test_a_babbler_does_not(decks: Decks) -> None:
 
 
 def test_boxes_are_compared_as_written() -> None:
-    assert overlap("[0, 0, 10, 10]", "[0, 0, 10, 10]") == 1
-    assert overlap("[0, 0, 10, 10]", "[5, 0, 15, 10]") == pytest.approx(1 / 3)
-    assert overlap("somewhere", "[5, 0, 15, 10]") == 0
+    assert box_iou("[0, 0, 10, 10]", "[0, 0, 10, 10]") == 1
+    assert box_iou("[0, 0, 10, 10]", "[5, 0, 15, 10]") == pytest.approx(1 / 3)
+    assert box_iou("somewhere", "[5, 0, 15, 10]") == 0
 
 
 def test_the_same_seed_asks_the_same(decks: Decks) -> None:

@@ -29,10 +29,13 @@ def provenance() -> dict[str, Any]:
 
 
 def git_commit(repository: Path = REPOSITORY) -> str | None:
-    """The checked-out commit, with "+changes" when tracked files differ from it; None outside a git checkout."""
+    """The checked-out commit, with "+changes" when tracked files differ from it; None outside a git checkout.
+
+    Files under results/ do not count: a run rewrites them before it is over, and nothing is computed from them.
+    """
     try:
         commit = _git(repository, "rev-parse", "HEAD")
-        changed = _git(repository, "status", "--porcelain", "--untracked-files=no")
+        changed = _git(repository, "status", "--porcelain", "--untracked-files=no", "--", ".", ":!results")
     except (OSError, subprocess.SubprocessError):
         return None
     return f"{commit}+changes" if changed else commit

@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
@@ -62,6 +63,16 @@ class Question(BaseModel):
     def document(self) -> str:
         """The document's id: its file name without the `.pdf`."""
         return self.meta_info.file_name.removesuffix(".pdf")
+
+    @property
+    def needed_facts(self) -> list[dict[str, Any]]:
+        """What a generated corpus knows of each fact the answer needs (page, box, value, ...); none elsewhere."""
+        return (self.meta_info.model_extra or {}).get("needed_facts", [])
+
+    @property
+    def needs_crop(self) -> bool:
+        """Whether print that the answer needs is too small on the whole page, as far as the corpus knows."""
+        return bool((self.meta_info.model_extra or {}).get("needs_crop"))
 
     @property
     def gold_page_ids(self) -> list[str]:

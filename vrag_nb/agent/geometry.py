@@ -18,6 +18,7 @@ Qwen3-VL counts on a [0, 1000] scale; policies convert at their edge with `from_
 from __future__ import annotations
 
 import math
+import random
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -203,3 +204,23 @@ def to_thousandths(box: Box, size: Size) -> Box:
     width, height = size
     scaled = (box[0] * 1000 / width, box[1] * 1000 / height, box[2] * 1000 / width, box[3] * 1000 / height)
     return tuple(float(round(value)) for value in scaled)  # type: ignore[return-value]
+
+
+def iou(one: Box, other: Box) -> float:
+    """Intersection over union of two boxes of one frame."""
+    across = max(0.0, min(one[2], other[2]) - max(one[0], other[0]))
+    down = max(0.0, min(one[3], other[3]) - max(one[1], other[1]))
+    areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (one, other)]
+    return across * down / max(sum(areas) - across * down, 1e-12)
+
+
+def jittered(rng: random.Random, box: Box, size: Size, amount: float = 0.05, margin: float = 4.0) -> Box:
+    """`box` (page pixels) with each side moved out by up to `amount` of its extent and `margin`, inside the page."""
+    x0, y0, x1, y1 = box
+    dx, dy = (x1 - x0) * amount + margin, (y1 - y0) * amount + margin
+    return (
+        max(0.0, x0 - rng.uniform(0, dx)),
+        max(0.0, y0 - rng.uniform(0, dy)),
+        min(float(size[0]), x1 + rng.uniform(0, dx)),
+        min(float(size[1]), y1 + rng.uniform(0, dy)),
+    )

@@ -87,7 +87,7 @@ def session_figure(session: Session) -> Figure:
     return figure
 
 
-def rotation_figure(settings: Mapping[str, tuple[float, tuple[int, int, int]]], components: int = 32) -> Figure:
+def rotation_figure(settings: Mapping[str, tuple[float, Sequence[int]]], components: int = 32) -> Figure:
     """How far M-RoPE turns each component of a head from one square to the next, by axis.
 
     settings: name -> (base, components of time, height and width). components: half of a head's size.

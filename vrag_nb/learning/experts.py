@@ -10,10 +10,9 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from vrag_nb.agent import actions
-from vrag_nb.agent.geometry import Box, Budget, View
+from vrag_nb.agent.geometry import Box, Budget, View, jittered
 from vrag_nb.agent.policy import Conversation, Generation, Image, Message, Policy, Text, generate_safely, last_image
 from vrag_nb.records import Question, page_id
 
@@ -21,6 +20,8 @@ GROUND = (
     "Which part of the last image is this thought about? "
     "Answer <bbox>[x1, y1, x2, y2]</bbox>, a little larger than needed.\n{thought}"
 )
+
+GIVE_UP = 3  # pages seen in vain before a question without an answer is given up
 
 
 @dataclass(frozen=True)
@@ -30,16 +31,16 @@ class _Fact:
     page: int
     box: Box  # page fractions
     value: str
-    search_hint: str
 
 
 class PrivilegedPlanner(Policy):
     """Acts as a good agent should, because it is told the gold pages and regions of the questions it may be asked.
 
-    It searches with a question's own hint until the gold page is shown, crops the gold region where the print is too
-    small, keeps what it read in its thoughts, and answers. What it knows of the state it reads off the conversation, so
-    it plays under the same rules as any model. Questions need `needed_facts` and `needs_crop` in their meta_info (the
-    generated corpora have them).
+    It searches with the question (with a hint per page, where facts of several pages are needed) until the gold page is
+    shown, crops the gold region where the print is too small, keeps what it read in its thoughts, and answers. A
+    question that nothing answers it gives up after GIVE_UP pages. What it knows of the state it reads off the
+    conversation, so it plays under the same rules as any model. Questions need `needed_facts` and `needs_crop` in their
+    meta_info (the generated corpora have them).
 
     slack: how far a box may reach beyond the gold region, as a share of its extent; drawn anew for each turn's seed.
     """
@@ -66,11 +67,12 @@ class PrivilegedPlanner(Policy):
             if message.role == "assistant":
                 read = self._read_so_far(conversation[:end], question, facts, small, read)
         read = self._read_so_far(conversation, question, facts, small, read)
-        if read == len(facts):
+        pages_seen = sum(image.crop_box is None for message in conversation for image in message.images)
+        if read == len(facts) and (facts or pages_seen >= GIVE_UP):
             return Generation(f"<think>{_told(facts)}</think>\n<answer>{question.reference_answer}</answer>")
         image = last_image(conversation)
-        if image is None or image.page_id != page_id(question.document, facts[read].page):
-            return Generation(self._search(conversation, facts, read))
+        if image is None or not facts or image.page_id != page_id(question.document, facts[read].page):
+            return Generation(self._search(conversation, question, facts, read))
         here = [fact for fact in facts[read:] if fact.page == facts[read].page]
         return Generation(f"<think>Right page, small print.</think>\n<bbox>{self._box(image, here, rng)}</bbox>")
 
@@ -92,38 +94,39 @@ class PrivilegedPlanner(Policy):
             read += 1
         return read
 
-    def _search(self, conversation: Conversation, facts: Sequence[_Fact], read: int) -> str:
-        hint = facts[read].search_hint
+    def _search(self, conversation: Conversation, question: Question, facts: Sequence[_Fact], read: int) -> str:
+        words = search_words(question, read)
         written = [message.text for message in conversation if message.role == "assistant"]
-        again = bool(written) and actions.parse(written[-1])[1].query == hint
+        again = bool(written) and actions.parse(written[-1])[1].query == words
         thought = "Not the right page." if again else "I need to find the page."
         if read and not again:
             thought = f"{_told(facts[:read])} {thought}"
-        return f"<think>{thought}</think>\n<search>{hint}</search>"
+        return f"<think>{thought}</think>\n<search>{words}</search>"
 
     def _box(self, image: Image, facts: Sequence[_Fact], rng: random.Random) -> str:
         """The facts' regions in one box, a little larger, in shown pixels of the image."""
         size = image.page_size or image.size
         view = View(size, image.crop_box, image.size, Budget(0, image.size[0] * image.size[1], 1))
-        x0, y0 = min(fact.box[0] for fact in facts) * size[0], min(fact.box[1] for fact in facts) * size[1]
-        x1, y1 = max(fact.box[2] for fact in facts) * size[0], max(fact.box[3] for fact in facts) * size[1]
-        across, down = (x1 - x0) * self.slack, (y1 - y0) * self.slack
-        grown = (
-            max(0.0, x0 - rng.uniform(0, across)),
-            max(0.0, y0 - rng.uniform(0, down)),
-            min(float(size[0]), x1 + rng.uniform(0, across)),
-            min(float(size[1]), y1 + rng.uniform(0, down)),
+        union = (
+            min(fact.box[0] for fact in facts) * size[0],
+            min(fact.box[1] for fact in facts) * size[1],
+            max(fact.box[2] for fact in facts) * size[0],
+            max(fact.box[3] for fact in facts) * size[1],
         )
+        grown = jittered(rng, union, size, self.slack)
         return "[" + ", ".join(str(round(value)) for value in view.from_page(grown)) + "]"
 
 
+def search_words(question: Question, read: int = 0) -> str:
+    """What the planner searches for once it has read so many facts of a question."""
+    facts = question.needed_facts
+    several = len({fact["page"] for fact in facts}) > 1
+    return facts[read]["search_hint"] if several else question.query
+
+
 def _facts(question: Question) -> tuple[list[_Fact], bool]:
-    extra: dict[str, Any] = question.meta_info.model_extra or {}
-    found = [
-        _Fact(fact["page"], tuple(fact["box"]), str(fact.get("value") or ""), fact["search_hint"])
-        for fact in extra.get("needed_facts", [])
-    ]
-    return found, bool(extra.get("needs_crop"))
+    found = [_Fact(fact["page"], tuple(fact["box"]), str(fact.get("value") or "")) for fact in question.needed_facts]
+    return found, question.needs_crop
 
 
 def _told(facts: Sequence[_Fact]) -> str:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,6 @@ import torch
 from datasets import Dataset
 from pydantic import BaseModel, ConfigDict, Field
 from transformers import AutoModelForImageTextToText, AutoProcessor, TrainerCallback
-from transformers.trainer_utils import get_last_checkpoint
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import pad, split_pixel_values_by_grid, unsplit_pixel_values_by_grid
 
@@ -36,9 +36,10 @@ from vrag_nb.agent.rollout import rollout
 from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.agent.transformers_policy import TransformersPolicy
 from vrag_nb.learning.advantages import group_advantages
-from vrag_nb.learning.resuming import CurveLog, RestoresWeights
+from vrag_nb.learning.curves import CurveLog
 from vrag_nb.learning.rewards import Reward, Scored
 from vrag_nb.learning.sft import freeze
+from vrag_nb.learning.trainers import RestoresWeights, machine_arguments
 from vrag_nb.records import Question
 
 
@@ -143,15 +144,19 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
         model: Any = self.model
         return "train" if model.training else "eval"
 
-    def _rollout(self, inputs: Sequence[dict[str, Any]]) -> list[Trajectory]:
-        """A trajectory for each row, in order; which samples a question gets follows from the step and the place."""
-        policy = TransformersPolicy(
+    @cached_property
+    def _policy(self) -> TransformersPolicy:
+        """The model in training, as a policy that samples."""
+        return TransformersPolicy(
             self.accelerator.unwrap_model(self.model),
             self.processing_class,
             temperature=self.settings.temperature,
             max_new_tokens=self.settings.max_new_tokens,
             batch_size=self.settings.rollout_batch,
         )
+
+    def _rollout(self, inputs: Sequence[dict[str, Any]]) -> list[Trajectory]:
+        """A trajectory for each row, in order; which samples a question gets follows from the step and the place."""
         place = self.accelerator.process_index * len(inputs)
         rows = [
             self.questions[row["uid"]].model_copy(update={"uid": f"{row['uid']}#{place + n}"})
@@ -159,7 +164,7 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
         ]
         seed = self.settings.seed * 1_000_003 + self.state.global_step
         with torch.no_grad():
-            return rollout(policy, self.environment, rows, concurrency=len(rows), seed=seed, progress=False)
+            return rollout(self._policy, self.environment, rows, concurrency=len(rows), seed=seed, progress=False)
 
     def _advantages(self, scored: Sequence[Scored]) -> torch.Tensor:
         """(B,) of this process, worked out over the groups of all processes."""
@@ -171,6 +176,7 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
     def _batch(self, trajectories: Sequence[Trajectory], advantages: torch.Tensor) -> dict[str, Any]:
         """What TRL's loss takes. A trajectory that cannot be encoded becomes a row without a single learned token."""
         samples = [self._sample(trajectory) for trajectory in trajectories]
+        self._metrics[self._mode]["unlearned_rate"].append(sum(not any(one.written) for one in samples) / len(samples))
         device, pad_id = self.accelerator.device, self.encoder.pad_id
 
         def padded(rows: list[list[int]], value: int, side: str) -> torch.Tensor:
@@ -239,24 +245,24 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
 
     def _log_step(self, trajectories: Sequence[Trajectory], scored: Sequence[Scored]) -> None:
         metrics = self._metrics[self._mode]
-        for name, value in step_figures(trajectories, scored).items():
+        for name, value in step_figures(trajectories, scored, list(self.reward.parts)).items():
             metrics[name].append(
                 self.accelerator.gather(torch.tensor(value, device=self.accelerator.device)).nanmean().item()
             )
 
 
-def step_figures(trajectories: Sequence[Trajectory], scored: Sequence[Scored]) -> dict[str, float]:
+def step_figures(
+    trajectories: Sequence[Trajectory], scored: Sequence[Scored], parts: Sequence[str]
+) -> dict[str, float]:
     """Means over a step: reward and its parts, invalid actions a turn, finish rate, turns, searches, crops, tokens."""
     count = max(1, len(trajectories))
     turns = [turn for one in trajectories for turn in one.turns]
     totals = [one.total for one in scored if one.total is not None]
-    names = {name for one in scored for name in one.parts}
-    parts = {name: [one.parts[name] for one in scored if name in one.parts] for name in sorted(names)}
     kinds = [turn.action.kind for turn in turns]
     return {
         "reward": _mean(totals),
         "reward_std": float(torch.tensor(totals).std()) if len(totals) > 1 else 0.0,
-        **{f"reward/{name}": _mean(values) for name, values in parts.items()},
+        **{f"reward/{name}": _mean([one.parts[name] for one in scored if name in one.parts]) for name in parts},
         "unscored_rate": 1 - len(totals) / count,
         "invalid_action_rate": kinds.count("invalid") / max(1, len(kinds)),
         "finish_rate": sum(one.answer is not None for one in trajectories) / count,
@@ -319,20 +325,7 @@ def grpo_trainer(
     )
 
 
-def train(trainer: MultiTurnGRPOTrainer) -> Path:
-    """Run to the end, from the last checkpoint where there is one; the model is saved in `out/final`."""
-    out = Path(str(trainer.args.output_dir))
-    trainer.train(resume_from_checkpoint=get_last_checkpoint(str(out)) if out.is_dir() else None)
-    final = out / "final"
-    model: Any = trainer.accelerator.unwrap_model(trainer.model)
-    model.save_pretrained(final)
-    processor: Any = trainer.processing_class
-    processor.save_pretrained(final)
-    return final
-
-
 def _arguments(settings: GRPOSettings, trajectories: int) -> GRPOConfig:
-    gpu = torch.cuda.is_available()
     return GRPOConfig(
         output_dir=settings.out,
         max_steps=settings.steps,
@@ -351,13 +344,12 @@ def _arguments(settings: GRPOSettings, trajectories: int) -> GRPOConfig:
         max_completion_length=settings.max_length,
         max_grad_norm=1.0,
         gradient_checkpointing=False,
-        bf16=gpu,
-        use_cpu=not gpu,
-        dataloader_pin_memory=gpu,
+        bf16=torch.cuda.is_available(),
         save_steps=settings.save_steps,
         save_total_limit=2,
         logging_steps=1,
         report_to=settings.report_to or "none",
         seed=settings.seed,
         remove_unused_columns=False,
+        **machine_arguments(),
     )

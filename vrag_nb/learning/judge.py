@@ -32,6 +32,7 @@ Answer: {answer}
 The answer is right if it says what the reference says. It may be worded otherwise, and may say more, as long as \
 nothing in it contradicts the reference. Numbers must agree in value and unit.
 End with <judge>True</judge> or <judge>False</judge>."""
+Case = tuple[str, str, str | None]  # question, reference, answer
 VERDICT = re.compile(r"<judge>\s*(true|false)\s*</judge>", re.IGNORECASE)
 
 
@@ -77,15 +78,19 @@ class Judge:
         self._known = _read_cache(self.cache)
 
     def many(self, trajectories: Sequence[Trajectory]) -> list[float | Exception]:
-        """1 for an answer judged right, 0 for a wrong or missing one, an exception where there is no verdict."""
-        with ThreadPoolExecutor(max_workers=max(1, self.workers)) as pool:
-            return list(pool.map(self._score, trajectories))
+        """1 for an answer judged right, 0 for a wrong or missing one, an exception where there is no verdict.
 
-    def _score(self, trajectory: Trajectory) -> float | Exception:
-        if trajectory.reference is None:
-            return JudgeError(f"trajectory {trajectory.uid} has no reference answer to judge by")
+        Answers that occur several times, as in a group of samples, are judged once.
+        """
+        cases = [_case(trajectory) for trajectory in trajectories]
+        known = [case for case in dict.fromkeys(cases) if not isinstance(case, JudgeError)]
+        with ThreadPoolExecutor(max_workers=max(1, self.workers)) as pool:
+            verdicts = dict(zip(known, pool.map(self._score, known), strict=True))
+        return [case if isinstance(case, JudgeError) else verdicts[case] for case in cases]
+
+    def _score(self, case: Case) -> float | Exception:
         try:
-            return float(self.verdict(trajectory.question, trajectory.reference.reference_answer, trajectory.answer))
+            return float(self.verdict(*case))
         except JudgeError as error:
             return error
 
@@ -134,6 +139,12 @@ class Judge:
             if response.usage:
                 self.usage.prompt_tokens += response.usage.prompt_tokens
                 self.usage.completion_tokens += response.usage.completion_tokens
+
+
+def _case(trajectory: Trajectory) -> Case | JudgeError:
+    if trajectory.reference is None:
+        return JudgeError(f"trajectory {trajectory.uid} has no reference answer to judge by")
+    return trajectory.question, trajectory.reference.reference_answer, trajectory.answer
 
 
 def _read_cache(path: Path | None) -> dict[str, bool]:

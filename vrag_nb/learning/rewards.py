@@ -20,7 +20,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from vrag_nb.agent.geometry import Box
+from vrag_nb.agent.geometry import Box, iou
 from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.evaluation.answers import is_correct
 
@@ -81,8 +81,8 @@ def region(trajectory: Trajectory) -> float:
         return float(not gold and not crops)
     left, matched = list(gold), 0
     for page, box in crops:
-        best = max((one for one in left if one[0] == page), key=lambda one: overlap(one[1], box), default=None)
-        if best is not None and overlap(best[1], box) >= 0.5:
+        best = max((one for one in left if one[0] == page), key=lambda one: iou(one[1], box), default=None)
+        if best is not None and iou(best[1], box) >= 0.5:
             left.remove(best)
             matched += 1
     return 2 * matched / (len(gold) + len(crops))
@@ -125,14 +125,6 @@ def _crop_boxes(trajectory: Trajectory) -> list[tuple[str, Box]]:
             x0, y0, x1, y1 = seen.crop_box
             found.append((str(seen.page_id), (x0 / width, y0 / height, x1 / width, y1 / height)))
     return found
-
-
-def overlap(one: Box, other: Box) -> float:
-    """Intersection over union of two boxes of one frame."""
-    across = max(0.0, min(one[2], other[2]) - max(one[0], other[0]))
-    down = max(0.0, min(one[3], other[3]) - max(one[1], other[1]))
-    areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (one, other)]
-    return across * down / max(sum(areas) - across * down, 1e-12)
 
 
 # ----------------------------------------------------------------------------------------------------------- composite

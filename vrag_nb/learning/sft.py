@@ -20,12 +20,12 @@ import torch
 from datasets import Dataset, load_dataset
 from pydantic import BaseModel, ConfigDict, Field
 from transformers import AutoModelForImageTextToText, AutoProcessor, PreTrainedModel, TrainerCallback
-from transformers.trainer_utils import get_last_checkpoint
 from trl import SFTConfig, SFTTrainer
 
 from vrag_nb.agent.encoding import ChatEncoder
-from vrag_nb.learning.resuming import CurveLog, RestoresWeights
+from vrag_nb.learning.curves import CurveLog
 from vrag_nb.learning.sampling import read_conversation
+from vrag_nb.learning.trainers import RestoresWeights, machine_arguments
 
 IGNORE = -100
 
@@ -118,21 +118,6 @@ def sft_trainer(settings: SFTSettings, callbacks: Sequence[TrainerCallback] = ()
     )
 
 
-def train(trainer: SFTTrainer) -> Path:
-    """Run to the end, from the last checkpoint where there is one, and save the model beside it in `final`."""
-    out = Path(str(trainer.args.output_dir))
-    last = get_last_checkpoint(str(out)) if out.is_dir() else None
-    trainer.train(resume_from_checkpoint=last)
-    final = out / "final"
-    model: Any = trainer.model
-    if hasattr(model, "merge_and_unload") and not getattr(model, "is_loaded_in_4bit", False):
-        model = model.merge_and_unload()  # a checkpoint that loads without peft
-    model.save_pretrained(final)
-    processor: Any = trainer.processing_class
-    processor.save_pretrained(final)
-    return final
-
-
 def _load(settings: SFTSettings) -> PreTrainedModel:
     options: dict[str, Any] = {"dtype": getattr(torch, settings.dtype)}
     if settings.quantise:
@@ -170,13 +155,11 @@ def _arguments(settings: SFTSettings) -> SFTConfig:
         max_length=None,
         gradient_checkpointing=settings.gradient_checkpointing,
         bf16=settings.dtype == "bfloat16" and torch.cuda.is_available(),
-        use_cpu=not torch.cuda.is_available(),
-        dataloader_pin_memory=torch.cuda.is_available(),
         save_steps=settings.save_steps,
         save_total_limit=2,
         logging_steps=1,
         report_to=settings.report_to or "none",
         seed=settings.seed,
         remove_unused_columns=False,
-        disable_tqdm=False,
+        **machine_arguments(),
     )

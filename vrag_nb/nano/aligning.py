@@ -22,9 +22,10 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 from transformers import Qwen2_5_VLForConditionalGeneration, Qwen2_5_VLProcessor
 
+from vrag_nb.learning.curves import RunLog
 from vrag_nb.nano.attention import use_block_attention
 from vrag_nb.nano.looking import Looking, Targets
-from vrag_nb.nano.optimisation import Optimisers, RunLog, load_state, progress, save_state, to_bfloat16
+from vrag_nb.nano.optimisation import Optimisers, load_state, progress, save_state, to_bfloat16
 from vrag_nb.nano.reading import Level, linear_patch_embedding
 from vrag_nb.nano.samples import Sample, collate, exact_match, looking_targets
 

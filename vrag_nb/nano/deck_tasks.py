@@ -15,13 +15,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pymupdf
 from PIL import Image
 
-from vrag_nb.agent.geometry import Box, Budget, render
+from vrag_nb.agent.geometry import Box, Budget, jittered, render
 from vrag_nb.nano.glyphs import Glyph
 from vrag_nb.nano.looking import Look
 from vrag_nb.nano.model import MAX_PIXELS, MIN_PIXELS
@@ -160,24 +159,11 @@ def look_for(
     question: Question, page: DrawnPage, number: int, turn: int, image: int, box: Box | None = None
 ) -> Look | None:
     """Where to look on page `number` or its crop `box`: at printed answers, or on a whole page, the part to enlarge."""
-    extra = question.meta_info.model_extra or {}
-    enlarge = box is None and extra.get("needs_crop")
-    facts = [fact for fact in extra.get("needed_facts", []) if fact["page"] == number and (enlarge or fact["printed"])]
+    enlarge = box is None and question.needs_crop
+    facts = [fact for fact in question.needed_facts if fact["page"] == number and (enlarge or fact["printed"])]
     boxes = [page.box(tuple(fact["box" if enlarge else "answer_box"])) for fact in facts]
     printed = str(facts[0]["value"]) if facts and not enlarge else ""
     return page.look(turn, image, boxes, box, printed) if boxes else None
-
-
-def jitter(rng: random.Random, box: Box, size: tuple[int, int], amount: float = 0.05) -> Box:
-    """Grow each side by up to `amount` of the box's extent (at least a few pixels), inside the page."""
-    x0, y0, x1, y1 = box
-    dx, dy = (x1 - x0) * amount + 4, (y1 - y0) * amount + 4
-    return (
-        max(0.0, x0 - rng.uniform(0, dx)),
-        max(0.0, y0 - rng.uniform(0, dy)),
-        min(float(size[0]), x1 + rng.uniform(0, dx)),
-        min(float(size[1]), y1 + rng.uniform(0, dy)),
-    )
 
 
 def written_box(box: Box, page: Image.Image, shown: Image.Image) -> str:
@@ -221,10 +207,10 @@ class DeckTasks:
     def glyphs(self, rng: random.Random, difficulty: float) -> tuple[Image.Image, list[Glyph]]:
         """What an agent might look at: mostly the region of a question, jittered; else a page or any part of one."""
         pages, questions = self.pool.pick(rng)
-        facts = (rng.choice(questions).meta_info.model_extra or {}).get("needed_facts", [])
+        facts = rng.choice(questions).needed_facts
         if facts and rng.random() < 0.75:
             page = pages[facts[0]["page"] - 1]
-            return page.window(jitter(rng, page.box(tuple(facts[0]["box"])), page.image.size))
+            return page.window(jittered(rng, page.box(tuple(facts[0]["box"])), page.image.size))
         page = rng.choice(pages)
         if rng.random() < 0.2:
             return page.window()
@@ -233,30 +219,37 @@ class DeckTasks:
         x, y = rng.uniform(0, 1 - across) * width, rng.uniform(0, 1 - down) * height
         return page.window((x, y, x + across * width, y + down * height))
 
-    def question_samples(self, rng: random.Random, difficulty: float) -> list[Sample]:
-        """A question and one view of a page, of a kind chosen at random.
+    def lookups(self, rng: random.Random, difficulty: float) -> Sample:
+        """A question and one view of its page, of a kind chosen at random.
 
         The question comes first, so that every square can look for its words; asked after the image, the same
         model learned to look up far more slowly, however many questions shared an image.
         """
         pages, questions = self.pool.pick(rng)
-        question = rng.choice([question for question in questions if len(_facts(question)) == 1])
-        fact = _facts(question)[0]
+        question = rng.choice([question for question in questions if len(question.needed_facts) == 1])
+        fact = question.needed_facts[0]
         number, page = fact["page"], pages[fact["page"] - 1]
-        kind = rng.choices(("crop", "page", "match"), (6, 4, 2))[0]
-        if kind == "match":
-            shown, said = (number, "yes") if rng.random() < 0.5 else (rng.randint(1, len(pages)), "no")
-            if said == "no" and shown == number:
-                return []
-            return [self._asked("match", pages, shown, question, f"Match: {question.query}", said)]
-        if kind == "crop":
-            box = jitter(rng, page.box(tuple(fact["box"])), page.image.size)
-            return [self._asked("crop", pages, number, question, question.query, question.reference_answer, box)]
-        if not (question.meta_info.model_extra or {}).get("needs_crop"):
-            return [self._asked("page", pages, number, question, question.query, question.reference_answer)]
-        place = jitter(random.Random(0), page.box(tuple(fact["box"])), page.image.size, 0.0)
+        if rng.random() < 0.6:
+            box = jittered(rng, page.box(tuple(fact["box"])), page.image.size)
+            return self._asked("crop", pages, number, question, question.query, question.reference_answer, box)
+        if not question.needs_crop:
+            return self._asked("page", pages, number, question, question.query, question.reference_answer)
+        place = jittered(random.Random(0), page.box(tuple(fact["box"])), page.image.size, 0.0)
         written = written_box(place, page.image, page.window()[0])
-        return [self._asked("point", pages, number, question, f"Where: {question.query}", written)]
+        return self._asked("point", pages, number, question, f"Where: {question.query}", written)
+
+    def matches(self, rng: random.Random, difficulty: float) -> Sample:
+        """A question and a page, the right one or another of its deck: is this the page that the question is about?
+
+        A task of its own, because one word is learned in it and the other tasks' many would drown its loss.
+        """
+        pages, questions = self.pool.pick(rng)
+        question = rng.choice([question for question in questions if len(question.needed_facts) == 1])
+        right = question.needed_facts[0]["page"]
+        wrong = [number for number in range(1, len(pages) + 1) if number != right]
+        number = right if rng.random() < 0.5 or not wrong else rng.choice(wrong)
+        answer = "yes" if number == right else "no"
+        return self._asked("match", pages, number, question, f"Match: {question.query}", answer)
 
     def _asked(
         self,
@@ -275,7 +268,3 @@ class DeckTasks:
         ]
         look = look_for(question, page, number, 1, 0, box)
         return Sample(kind, turns, words=[page.words_in(box)], looks=[look] if look else [])
-
-
-def _facts(question: Question) -> list[dict[str, Any]]:
-    return (question.meta_info.model_extra or {}).get("needed_facts", [])

@@ -19,7 +19,7 @@ from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.policy import Image
 from vrag_nb.agent.prompting import fill_prompt, load_prompt
 from vrag_nb.agent.trajectory import Observation
-from vrag_nb.learning.experts import PrivilegedPlanner
+from vrag_nb.learning.experts import PrivilegedPlanner, search_words
 from vrag_nb.nano.deck_tasks import BUDGET, Box, DeckPool, DrawnPage, look_for
 from vrag_nb.nano.looking import Look
 from vrag_nb.nano.samples import Sample
@@ -61,7 +61,7 @@ class DeckPages(PageStore):
 
 
 class FlawedSearch:
-    """A search that knows each hint's gold page and ranks it first with probability `recall`, else a bit lower."""
+    """A search that knows each search's gold page and ranks it first with probability `recall`, else a bit lower."""
 
     def __init__(self, page_ids: list[str], gold: dict[str, str], rng: random.Random, recall: float) -> None:
         self.page_ids, self.gold, self.rng, self.recall = page_ids, gold, rng, recall
@@ -89,8 +89,8 @@ def play(
     """The expert's session on a question, in the real environment over the question's deck."""
     store = DeckPages(question.document, pages)
     expert = PrivilegedPlanner([question])
-    facts = (question.meta_info.model_extra or {}).get("needed_facts", [])
-    gold = {fact["search_hint"]: page_id(question.document, fact["page"]) for fact in facts}
+    facts = question.needed_facts
+    gold = {search_words(question, n): page_id(question.document, fact["page"]) for n, fact in enumerate(facts)}
     engine = FlawedSearch(store.names, gold, rng, recall)
     environment = Environment(engine, store, EXPERT_SETTINGS, prompt, observers=observers)
     session = environment.start(question)

@@ -1,11 +1,10 @@
-"""What every nano training run shares: optimisers, schedule, resumable state, a log with one JSON line a step.
+"""What every nano training run shares: optimisers, schedule, resumable state.
 
 Matrices of the towers' blocks are updated by Muon (orthogonalised momentum), everything else by AdamW.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Iterable
@@ -91,32 +90,6 @@ def to_bfloat16(model: nn.Module) -> None:
     """Cast the parameters, not the buffers: rotary frequencies in bfloat16 would blur positions."""
     for parameter in model.parameters():
         parameter.data = parameter.data.to(torch.bfloat16)
-
-
-class RunLog:
-    """Appends one JSON line a step to `path`; on resume, forgets lines after the step resumed from."""
-
-    def __init__(self, path: Path, resume_step: int = 0) -> None:
-        self.path = Path(path)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        kept = [row for row in read_log(self.path) if row["step"] <= resume_step]
-        self.path.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
-
-    def write(self, **values: float | int | str) -> None:
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({k: round(v, 5) if isinstance(v, float) else v for k, v in values.items()}) + "\n")
-
-
-def read_log(path: Path) -> list[dict]:
-    """The rows of a run log; a half-written last line is left out."""
-    rows = []
-    if Path(path).is_file():
-        for line in Path(path).read_text(encoding="utf-8").splitlines():
-            try:
-                rows.append(json.loads(line))
-            except ValueError:
-                break
-    return rows
 
 
 def save_state(path: Path, state: dict) -> None:

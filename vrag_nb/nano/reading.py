@@ -20,8 +20,9 @@ from PIL import Image
 from torch.utils.data import DataLoader, IterableDataset
 from transformers import Qwen2_5_VLForConditionalGeneration, Qwen2VLImageProcessor
 
+from vrag_nb.learning.curves import RunLog
 from vrag_nb.nano.glyphs import Glyph, GlyphHead, glyph_loss, slot_targets
-from vrag_nb.nano.optimisation import Optimisers, RunLog, load_state, progress, save_state, to_bfloat16
+from vrag_nb.nano.optimisation import Optimisers, load_state, progress, save_state, to_bfloat16
 from vrag_nb.nano.scribbles import scribble
 
 Drawing = tuple[Image.Image, list[Glyph]]

@@ -166,7 +166,8 @@ def lessons(pool: DeckPool) -> list[Stream]:
         Stream("copy", copied_words, 12, buckets=4),
         Stream("search", searches(pool), 10, buckets=4),
         Stream("table", drawn_table, 32, promote_on="found", difficulty_step=0.02),
-        Stream("deck", DeckTasks(pool).question_samples, 12, buckets=4),
+        Stream("deck", DeckTasks(pool).lookups, 12, buckets=4),
+        Stream("match", DeckTasks(pool).matches, 6, buckets=4),
     ]
 
 
@@ -244,7 +245,7 @@ def page_material(recipe: Recipe, decks: int) -> tuple[list[DrawnPage], list[Que
         drawn += pages if known and rng.random() < 0.5 else [_disguised(rng, page) for page in pages]
         queries = []
         for question in questions:
-            facts = (question.meta_info.model_extra or {}).get("needed_facts", [])
+            facts = question.needed_facts
             queries += [(fact["search_hint"], first + fact["page"] - 1) for fact in facts]
             if len(facts) == 1:
                 queries.append((question.query, first + facts[0]["page"] - 1))
@@ -316,7 +317,8 @@ def act(recipe: Recipe) -> None:
     streams = [
         Stream("act", ExpertSamples(pool, max_turns=5), 8, buckets=6),
         Stream("search", searches(pool), 8, buckets=4),
-        Stream("deck", DeckTasks(pool).question_samples, 8, buckets=4),
+        Stream("deck", DeckTasks(pool).lookups, 8, buckets=4),
+        Stream("match", DeckTasks(pool).matches, 6, buckets=4),
     ]
     train_streams(
         model,

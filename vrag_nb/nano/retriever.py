@@ -36,11 +36,12 @@ from transformers import Qwen2_5_VLForConditionalGeneration, Qwen2_5_VLProcessor
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from vrag_nb.agent.geometry import Budget
+from vrag_nb.learning.curves import RunLog
 from vrag_nb.nano.attention import use_block_attention
 from vrag_nb.nano.deck_tasks import DrawnPage
 from vrag_nb.nano.looking import covered_squares
 from vrag_nb.nano.model import FACTOR, MIN_PIXELS
-from vrag_nb.nano.optimisation import Optimisers, RunLog, load_state, progress, save_state, to_bfloat16
+from vrag_nb.nano.optimisation import Optimisers, load_state, progress, save_state, to_bfloat16
 
 PAGE_BUDGET = Budget(MIN_PIXELS, 640 * FACTOR**2)
 LEGIBLE = 7.0  # shown pixels: a line of text lower than this is not to be read

@@ -27,13 +27,13 @@ from rapidfuzz.distance import Levenshtein
 from tqdm.auto import tqdm
 
 from vrag_nb.agent import actions
-from vrag_nb.agent.geometry import Box
+from vrag_nb.agent.geometry import Box, iou, jittered
 from vrag_nb.agent.policy import Conversation, Image, Message, Policy, Text, generate_safely
 from vrag_nb.agent.transformers_policy import TransformersPolicy
 from vrag_nb.display import figures
 from vrag_nb.evaluation.answers import is_correct
 from vrag_nb.evaluation.metrics import Interval, bootstrap
-from vrag_nb.nano.deck_tasks import BUDGET, DeckPool, DeckTasks, DrawnPage, jitter
+from vrag_nb.nano.deck_tasks import BUDGET, DeckPool, DeckTasks, DrawnPage
 from vrag_nb.nano.lookups import drawn_table, reading_strip
 from vrag_nb.nano.samples import Sample
 from vrag_nb.records import Question, read_questions
@@ -97,19 +97,12 @@ def _right(policy: Policy, samples: Sequence[Sample]) -> list[float]:
     return [float(is_correct(s, _wanted(sample))) for s, sample in zip(ask(policy, samples), samples, strict=True)]
 
 
-def overlap(said: str, wanted: str) -> float:
+def box_iou(said: str, wanted: str) -> float:
     """Intersection over union of two written boxes; 0 where one is no box."""
     one, other = (actions.parse(f"<bbox>{text}</bbox>")[1].box for text in (said, wanted))
     if one is None or other is None:
         return 0.0
-    across = min(one[2], other[2]) - max(one[0], other[0])
-    down = min(one[3], other[3]) - max(one[1], other[1])
-    both = max(0.0, across) * max(0.0, down)
-    return both / max(_area(one) + _area(other) - both, 1e-9)
-
-
-def _area(box: Box) -> float:
-    return (box[2] - box[0]) * (box[3] - box[1])
+    return iou(one, other)
 
 
 class Decks:
@@ -130,14 +123,14 @@ class Decks:
     def samples(self, wanted: int, seed: int) -> dict[str, list[Sample]]:
         """`wanted` samples of each kind of `DeckTasks`."""
         rng, tasks = random.Random(f"{seed}/pages"), DeckTasks(self.pool)
-        found: dict[str, list[Sample]] = {"crop": [], "page": [], "point": [], "match": []}
+        found: dict[str, list[Sample]] = {"crop": [], "page": [], "point": []}
         for _ in range(wanted * 60):
             if all(len(samples) >= wanted for samples in found.values()):
                 break
-            for sample in tasks.question_samples(rng, 1.0):
-                if len(found[sample.kind]) < wanted:
-                    found[sample.kind].append(sample)
-        return found
+            sample = tasks.lookups(rng, 1.0)
+            if len(found[sample.kind]) < wanted:
+                found[sample.kind].append(sample)
+        return found | {"match": [tasks.matches(rng, 1.0) for _ in range(wanted)]}
 
     def printed_facts(self, wanted: int, seed: int) -> list[tuple[DrawnPage, Question, dict[str, Any]]]:
         """Questions with one fact that is printed on a page."""
@@ -146,7 +139,7 @@ class Decks:
         for _ in range(wanted * 20):
             pages, questions = self.pool.pick(rng)
             question = rng.choice(questions)
-            facts = (question.meta_info.model_extra or {}).get("needed_facts", [])
+            facts = question.needed_facts
             if len(facts) == 1 and facts[0]["printed"] and len(found) < wanted:
                 found[question.uid] = (pages[facts[0]["page"] - 1], question, facts[0])
         return list(found.values())
@@ -157,7 +150,7 @@ def page_skills(policy: Policy, decks: Decks, count: int, seed: int) -> Scores:
     samples = decks.samples(count, seed)
     scores = {name: _right(policy, samples[name]) for name in ("crop", "page", "match")}
     boxes = zip(ask(policy, samples["point"]), map(_wanted, samples["point"]), strict=True)
-    scores["box IoU"] = [overlap(said, wanted) for said, wanted in boxes]
+    scores["box IoU"] = [box_iou(said, wanted) for said, wanted in boxes]
     return scores
 
 
@@ -166,7 +159,7 @@ def legibility(policy: Policy, decks: Decks, count: int, seed: int) -> dict[str,
     facts = decks.printed_facts(count, seed)
     views: dict[str, Callable[[DrawnPage, dict[str, Any]], Box | None]] = {
         "whole page": lambda page, fact: None,
-        "gold crop": lambda page, fact: jitter(random.Random(0), page.box(tuple(fact["box"])), page.image.size, 0.02),
+        "gold crop": lambda page, fact: jittered(random.Random(0), page.box(tuple(fact["box"])), page.image.size, 0.02),
     }
     found: dict[str, Scores] = {}
     for name, view in views.items():

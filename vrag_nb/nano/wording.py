@@ -1,7 +1,7 @@
-"""Text-only lessons, which cost little beside a page: copying words, and turning a question into a search.
+"""Text-only lessons, which cost little beside a page: copying words, and searching for a question.
 
-A search repeats words of the question - the deck's title, what is measured, of whom. To repeat words a model must have
-learned to copy, which pages alone teach it very slowly.
+A search repeats the question's words. To repeat words a model must have learned to copy, which pages alone teach it
+very slowly.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable
 
 from vrag_nb.agent.prompting import fill_prompt, load_prompt
+from vrag_nb.learning.experts import search_words
 from vrag_nb.nano.deck_tasks import DeckPool
 from vrag_nb.nano.samples import Sample
 from vrag_nb.nano.scribbles import random_number, random_word
@@ -33,9 +34,8 @@ def searches(pool: DeckPool) -> Callable[[random.Random, float], Sample]:
         while True:
             _, questions = pool.pick(rng)
             question = rng.choice(questions)
-            facts = (question.meta_info.model_extra or {}).get("needed_facts", [])
-            if facts:
-                turn = f"<think>I need to find the page.</think>\n<search>{facts[0]['search_hint']}</search>"
+            if question.needed_facts:
+                turn = f"<think>I need to find the page.</think>\n<search>{search_words(question)}</search>"
                 return Sample("search", [("user", [fill_prompt(prompt, question.query)]), ("assistant", [turn])])
 
     return draw

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from html import escape
 from pathlib import Path
 
@@ -84,13 +83,11 @@ def write_deck(rng: random.Random, series: Series, name: str) -> Writer:
     """A deck of 8 to 13 slides about `series`, called `name` in its questions."""
     writer = Writer(rng, series, name)
     _cover(writer)
-    layouts: list[Callable[[Writer, list[Block]], None]] = []
     queue = [block for block in deal(rng, series, 20) if len(block.rows) > 2]
-    while queue and len(layouts) < 10:
+    while queue and len(writer.slides) < 11:
         layout, needs = rng.choices([(_beside, 1), (_two, 2), (_cards, 1), (_wide, 1), (_points, 1)], (8, 5, 2, 3, 2))[
             0
         ]
-        layouts.append(layout)
         layout(writer, [queue.pop(0) for _ in range(min(needs, len(queue)))])
     _list(writer, "How the figures were made", writer.fresh(method(rng), 4))
     _list(writer, "What happens next", writer.fresh(next_steps(rng), 4))

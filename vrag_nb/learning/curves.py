@@ -1,0 +1,49 @@
+"""Training curves on disk: a log with one JSON line a step, which a resumed run continues."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerCallback
+
+
+class RunLog:
+    """Appends one JSON line a step to `path`; on resume, forgets lines after the step resumed from."""
+
+    def __init__(self, path: Path, resume_step: int = 0) -> None:
+        self.path = Path(path)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        kept = [row for row in read_log(self.path) if row["step"] <= resume_step]
+        self.path.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
+
+    def write(self, **values: float | int | str) -> None:
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({k: round(v, 5) if isinstance(v, float) else v for k, v in values.items()}) + "\n")
+
+
+def read_log(path: Path) -> list[dict]:
+    """The rows of a run log; a half-written last line is left out."""
+    rows = []
+    if Path(path).is_file():
+        for line in Path(path).read_text(encoding="utf-8").splitlines():
+            try:
+                rows.append(json.loads(line))
+            except ValueError:
+                break
+    return rows
+
+
+class CurveLog(TrainerCallback):
+    """Writes what a trainer logs to `log.jsonl`, one row per logged step; a resumed run forgets what it repeats."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._log: RunLog | None = None
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
+        if self._log is None:
+            self._log = RunLog(self.path, state.global_step - 1)
+        numbers = {name: value for name, value in (logs or {}).items() if isinstance(value, int | float)}
+        self._log.write(step=state.global_step, **numbers)
