@@ -22,6 +22,7 @@ from vrag_nb.learning.advantages import group_advantages
 from vrag_nb.learning.curves import read_log
 from vrag_nb.learning.grpo import GRPOSettings, MultiTurnGRPOTrainer, as_sample, grpo_trainer, step_figures
 from vrag_nb.learning.rewards import Reward, Scored
+from vrag_nb.learning.tables import TrajectoryTables
 from vrag_nb.learning.trainers import train
 
 Ready = tuple[MultiTurnGRPOTrainer, dict[str, Any]]
@@ -47,10 +48,10 @@ def always_search(text: str) -> tuple[str, Any]:
 def trainer(checkpoint: Path, environment: Environment, out: Path, **changes: Any) -> MultiTurnGRPOTrainer:
     small = {"steps": 3, "group_size": 2, "questions_per_step": 2, "micro_batch": 2, "max_new_tokens": 6}
     base = {**small, "learning_rate": 1e-3, "max_length": 400, "save_steps": 1, "beta": 0.1, "freeze_projector": False}
-    callbacks = changes.pop("callbacks", ())
+    callbacks, dev = changes.pop("callbacks", ()), changes.pop("dev_questions", ())
     settings = GRPOSettings(checkpoint=str(checkpoint), out=str(out), **{**base, **changes})
     questions = [question(f"q{n}") for n in range(4)]
-    return grpo_trainer(settings, questions, environment, Reward({"letters": (letters, 1.0)}), callbacks)
+    return grpo_trainer(settings, questions, environment, Reward({"letters": (letters, 1.0)}), dev, callbacks)
 
 
 @pytest.fixture
@@ -204,6 +205,40 @@ def test_a_killed_run_ends_with_the_weights_of_an_unbroken_one(
     rows = [row for row in read_log(tmp_path / "broken" / "log.jsonl") if "reward" in row]
     assert [row["step"] for row in rows] == [1, 2, 3]
     assert {"reward/letters", "invalid_action_rate", "finish_rate", "kl", "entropy", "seconds/rollout"} <= set(rows[0])
+
+
+def test_training_is_watched_on_questions_it_does_not_learn_on(
+    tiny_vlm_folder: Path, environment: Environment, tmp_path: Path
+) -> None:
+    dev = [question(f"dev{n}") for n in range(2)]
+    one = trainer(tiny_vlm_folder, environment, tmp_path, steps=2, validate_every=2, dev_questions=dev)
+    one.add_callback(TrajectoryTables(one, tmp_path / "trajectories", environment.pages))
+    train(one)
+    rows = [row for row in read_log(tmp_path / "log.jsonl") if "eval_reward" in row]
+    assert [row["step"] for row in rows] == [0, 2]
+    assert {"eval_finish_rate", "eval_invalid_action_rate", "eval_reward/letters"} <= set(rows[0])
+    assert [seen.uid for seen in one.dev_trajectories] == ["dev0", "dev1"]
+    written = sorted(path.name for path in (tmp_path / "trajectories").iterdir())
+    assert written == ["dev-000000.jsonl", "dev-000002.jsonl", "step-000001.jsonl", "step-000002.jsonl"]
+
+
+def test_low_rank_updates_start_from_the_reference_and_leave_it(
+    tiny_vlm_folder: Path, environment: Environment, tmp_path: Path
+) -> None:
+    one = trainer(tiny_vlm_folder, environment, tmp_path, lora_rank=2, freeze_projector=True, learning_rate=0.1)
+    assert one.ref_model is None
+    final = train(one)
+    rows = [row for row in read_log(tmp_path / "log.jsonl") if "kl" in row]
+    assert rows[0]["kl"] == pytest.approx(0, abs=1e-5)  # nothing is learned before the first step
+    assert rows[-1]["kl"] > 1e-4
+    before, after = (AutoModelForImageTextToText.from_pretrained(path) for path in (tiny_vlm_folder, final))
+    changed = {
+        name
+        for (name, a), b in zip(before.named_parameters(), after.parameters(), strict=True)
+        if not torch.equal(a.float(), b.float())
+    }
+    assert changed
+    assert all("language_model" in name and "_proj" in name for name in changed)
 
 
 def test_steps_must_come_out_even(tiny_vlm_folder: Path, environment: Environment, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import nbformat
 import pytest
 import yaml
+from datasets import load_dataset
 from rich.console import Console
 
 from vrag_nb.paths import REPOSITORY
@@ -42,13 +43,15 @@ def random_retriever(vlm_folder: Path, folder: Path) -> Path:
 def file(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
     """papermill_runs.yaml with the run's folders moved to a temporary place, and models that exist."""
     here = tmp_path_factory.mktemp("notebooks")
-    content = yaml.safe_load((REPOSITORY / RUNS_FILE).read_text())
-    content["runs"][RUN]["results"] = str(here / "results")
+    text = (REPOSITORY / RUNS_FILE).read_text().replace("results/scratch/nano-test", str(here / "results"))
+    content = yaml.safe_load(text)
     profile = content["profiles"][load_run(RUN).profile]
     profile["corpus"]["folder"] = str(here / "corpus")
-    if set(load_profile(RUN).checkpoint_folders) != {"retriever", "policy"}:
+    if set(load_profile(RUN).checkpoint_folders) != {"retriever", "policy", "base"}:
         vlm = request.getfixturevalue("tiny_vlm_folder")
         profile.setdefault("policy", {})["checkpoint"] = str(vlm)
+        profile["learning"]["base"] = str(vlm)
+        profile["learning"]["sampling"]["experts"]["nano-agent"]["policy"]["checkpoint"] = str(vlm)
         profile.setdefault("retriever", {})["checkpoint"] = str(random_retriever(vlm, here / "retriever"))
     path = here / "runs.yaml"
     path.write_text(yaml.safe_dump(content))
@@ -78,7 +81,7 @@ def summary(notebook: nbformat.NotebookNode) -> dict:
 
 
 def check_01_corpus_prep(said: dict, results: Path) -> None:
-    assert said["documents"] == 3
+    assert said["documents"] == 4
     assert said["pages"] >= 15
     assert said["skipped"] == 0
     assert said["questions"]["test"] == 16
@@ -96,6 +99,29 @@ def check_03_agent_rollout(said: dict, results: Path) -> None:
     assert (results / "rollout" / "trajectory.png").stat().st_size > 5000
 
 
+def check_04_cot_sampling(said: dict, results: Path) -> None:
+    assert said["sampled"] == {"planner": 5, "nano-agent": 1}
+    assert 1 <= said["chosen"] <= 4
+    rows = load_dataset("parquet", data_files=str(results / "learning/sampled/train.parquet"), split="train")
+    assert len(rows) == said["chosen"]
+    assert (results / "sampling" / "trajectory_1.png").stat().st_size > 5000
+
+
+def check_05_sft(said: dict, results: Path) -> None:
+    assert said["steps"] == 2
+    assert said["loss"] > 0
+    assert set(said["accuracy"]) == {"base", "sft"}
+    assert (results / "learning/sft/final/model.safetensors").is_file()
+
+
+def check_06_grpo(said: dict, results: Path) -> None:
+    assert said["steps"] == 2
+    assert len(said["dev_reward"]) == 2
+    written = {path.name for path in (results / "learning/grpo/trajectories").iterdir()}
+    assert {"step-000001.jsonl", "step-000002.jsonl", "dev-000000.jsonl", "dev-000002.jsonl"} <= written
+    assert (results / "learning/grpo/final/model.safetensors").is_file()
+
+
 def check_07_evaluation(said: dict, results: Path) -> None:
     metrics = json.loads((results / "metrics.json").read_text())
     systems = load_profile(RUN).evaluation.systems
@@ -104,6 +130,8 @@ def check_07_evaluation(said: dict, results: Path) -> None:
     assert metrics["answers"]["agent"]["accuracy"]["n"] == said["questions"] == 3
     assert {"seed", "commit", "versions", "hardware", "seconds"} <= metrics["run"].keys()
     assert len(list((results / "figures").glob("*.png"))) >= 3
+    assert set(said["learning"]) == {"sft", "grpo"}
+    assert set(json.loads((results / "learning" / "comparison.json").read_text())["comparisons"]) == {"grpo_minus_sft"}
 
 
 def test_the_notebook_runs_and_says_what_it_should(executed: tuple[str, nbformat.NotebookNode, Path]) -> None:

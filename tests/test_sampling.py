@@ -16,7 +16,8 @@ from vrag_nb.agent.policy import Image, Message, Text, boxes_to_model, boxes_to_
 from vrag_nb.agent.rollout import rollout
 from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.learning.experts import GroundedPolicy, PrivilegedPlanner
-from vrag_nb.learning.sampling import choose, disjoint, fault, read_conversation, write_dataset, write_sharegpt
+from vrag_nb.learning.sampled_data import read_conversation, write_dataset, write_sharegpt
+from vrag_nb.learning.sampling import choose, disjoint, fault
 from vrag_nb.records import MetaInfo, Question
 
 NANO = {"min_pixels": 128 * 784, "max_pixels": 224 * 784}

@@ -19,7 +19,7 @@ from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.rollout import rollout
 from vrag_nb.learning.curves import read_log
 from vrag_nb.learning.experts import PrivilegedPlanner
-from vrag_nb.learning.sampling import read_conversation, write_dataset
+from vrag_nb.learning.sampled_data import read_conversation, write_dataset
 from vrag_nb.learning.sft import IGNORE, ConversationCollator, SFTSettings, load_rows, sft_trainer
 from vrag_nb.learning.trainers import train
 

@@ -6,7 +6,7 @@
     agent = profile.load_agent()                   # agent.run("What was revenue in 2019?")
 
 A profile is read from the `profiles:` of a YAML file. `extends: NAME` takes over another profile and changes the fields
-it names; `options` and `sizes` are replaced as a whole, because what one class takes another does not know. Unknown
+it names; `options`, `sizes` and `experts` are replaced as a whole, because what one class takes another does not know. Unknown
 fields are errors. Paths are relative to the repository. A larger machine is another profile, never another branch of
 code: nothing here or elsewhere asks for a profile's name.
 """
@@ -17,18 +17,29 @@ import importlib
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ValidationError
 
 from vrag_nb.paths import project_path, shown_path
+from vrag_nb.profile_parts import (
+    AgentPart,
+    CorpusPart,
+    EvaluationPart,
+    LearningPart,
+    Part,
+    PolicyPart,
+    RetrieverPart,
+)
 
 if TYPE_CHECKING:  # torch and its friends take seconds to import: they wait until a model is asked for
+    from vrag_nb.agent.environment import Environment
     from vrag_nb.agent.observers import Settings
     from vrag_nb.agent.policy import Policy
     from vrag_nb.agent.vrag import VRAG
     from vrag_nb.documents.pages import PrepReport
+    from vrag_nb.learning.rewards import Reward
     from vrag_nb.records import Question
     from vrag_nb.retrieval.building import BuildReport
     from vrag_nb.retrieval.embedders import Embedder
@@ -40,67 +51,11 @@ POLICIES = {  # kind: the class that is given (checkpoint, **options)
     "openai": "vrag_nb.agent.openai_policy:OpenAIPolicy",
     "vllm": "vrag_nb.agent.vllm_policy:VLLMPolicy",
 }
-_WHOLE = ("options", "sizes")  # fields that `extends` replaces instead of merging
+_WHOLE = ("options", "sizes", "experts")  # fields that `extends` replaces instead of merging
 
 
 class ProfileError(ValueError):
     """A profile or run that is not there or does not fit; the text names file and field."""
-
-
-class Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class CorpusPart(Part):
-    """kind `decks`: generated below `folder`, `sizes` maps a split to (decks, questions); `documents`: read from
-    the folder `documents`. dpi and format are those of the page images."""
-
-    folder: str
-    kind: Literal["decks", "documents"] = "decks"
-    documents: str | None = None
-    dpi: int = Field(default=150, ge=20, le=600)
-    format: Literal["png", "jpg"] = "png"
-    sizes: dict[str, tuple[int, int]] | None = None
-    seed: int = 0
-
-
-class RetrieverPart(Part):
-    """A registered embedder (`retrieval.embedders`), its checkpoint and options."""
-
-    kind: str
-    checkpoint: str | None = None
-    options: dict[str, Any] = Field(default_factory=dict)
-
-
-class PolicyPart(Part):
-    """A kind of policy, what it runs (a folder, a hub id, an endpoint's model name) and its class's options."""
-
-    kind: Literal["transformers", "openai", "vllm"]
-    checkpoint: str
-    options: dict[str, Any] = Field(default_factory=dict)
-
-
-class AgentPart(Part):
-    """The prompt template's name or path, and the fields of `agent.observers.Settings` that a profile may set."""
-
-    prompt: str = "vrag"
-    max_turns: int = Field(default=4, ge=0)
-    top_k: int = Field(default=10, ge=1)
-    images_per_search: int = Field(default=1, ge=1)
-    padding: float = Field(default=0, ge=0)
-    min_pixels: int = Field(default=256 * 784, ge=784)
-    max_pixels: int = Field(default=512 * 784, ge=784)
-    caption: str = ""
-
-
-class EvaluationPart(Part):
-    """questions: a file, below the corpus folder or a path of its own. limit: so many of them, drawn with `seed`."""
-
-    questions: str = "questions.test.parquet"
-    limit: int | None = Field(default=None, ge=1)
-    systems: list[str] = Field(default_factory=lambda: ["no_retrieval", "vanilla_top1", "vanilla_top3", "agent"])
-    seed: int = 0
-    concurrency: int = Field(default=16, ge=1)
 
 
 class Profile(Part):
@@ -112,6 +67,7 @@ class Profile(Part):
     policy: PolicyPart
     agent: AgentPart = AgentPart()
     evaluation: EvaluationPart = EvaluationPart()
+    learning: LearningPart | None = None
 
     @property
     def corpus_folder(self) -> Path:
@@ -128,8 +84,9 @@ class Profile(Part):
 
     @property
     def checkpoint_folders(self) -> dict[str, Path]:
-        """`{"retriever": folder, "policy": folder}` of the checkpoints that lie on this machine."""
+        """`{"retriever": folder, "policy": folder, "base": folder}` of the checkpoints that lie on this machine."""
         named = {"retriever": self.retriever.checkpoint, "policy": self.policy.checkpoint}
+        named |= {"base": self.learning.base} if self.learning else {}
         return {part: project_path(name) for part, name in named.items() if name and project_path(name).is_dir()}
 
     def prepare_corpus(self, progress: bool = True) -> PrepReport:
@@ -167,19 +124,26 @@ class Profile(Part):
 
         return SearchEngine.open(self.corpus_folder, self.index_folder, embedder or self.load_embedder())
 
-    def load_policy(self) -> Policy:
-        """The model that acts. Raises ProfileError when its checkpoint or key is not there or an option is unknown."""
-        checkpoint = self.policy.checkpoint
-        if self.policy.kind != "openai":  # an endpoint's model is a name, never a folder
-            checkpoint = self._checkpoint("policy", checkpoint)
-        module, _, name = POLICIES[self.policy.kind].partition(":")
+    def load_policy(self, checkpoint: str | Path | None = None) -> Policy:
+        """The model that acts, or another `checkpoint` in its place.
+
+        Raises ProfileError when a checkpoint or key is not there or an option is unknown.
+        """
+        changes = {"checkpoint": str(checkpoint)} if checkpoint else {}
+        return self._policy("policy", self.policy.model_copy(update=changes))
+
+    def _policy(self, field: str, part: PolicyPart) -> Policy:
+        checkpoint = part.checkpoint
+        if part.kind != "openai":  # an endpoint's model is a name, never a folder
+            checkpoint = self._checkpoint(field, checkpoint)
+        module, _, name = POLICIES[part.kind].partition(":")
         cls = getattr(importlib.import_module(module), name)
         try:
-            return cls(checkpoint, **self.policy.options)
+            return cls(checkpoint, **part.options)
         except TypeError as error:
-            raise ProfileError(f"profile {self.name}, field policy.options: {error}") from error
+            raise ProfileError(f"profile {self.name}, field {field}.options: {error}") from error
         except (ValueError, OSError, ImportError) as error:
-            raise ProfileError(f"profile {self.name}, field policy: {str(error).splitlines()[0]}") from error
+            raise ProfileError(f"profile {self.name}, field {field}: {str(error).splitlines()[0]}") from error
 
     def settings(self) -> Settings:
         """What the agent's task is: the `agent` part without the prompt."""
@@ -195,15 +159,68 @@ class Profile(Part):
         settings = self.agent.model_dump(exclude={"prompt"})
         return VRAG(policy or self.load_policy(), engine, self.corpus_folder, self.agent.prompt, **settings)
 
+    def load_environment(self, engine: SearchEngine | None = None) -> Environment:
+        """The search engine and the corpus behind the agent's actions."""
+        from vrag_nb.agent.environment import Environment
+
+        return Environment(engine or self.open_engine(), self.corpus_folder, self.settings(), self.agent.prompt)
+
     def questions(self, limit: int | None = None) -> list[Question]:
         """The evaluation's questions: `limit` of them (default: the profile's own limit), drawn with the profile's
         seed, in the file's order. Raises FileNotFoundError and ValueError naming the file."""
+        part = self.evaluation
+        return sample(self._read_questions(part.questions), limit or part.limit, part.seed)
+
+    def _read_questions(self, name: str) -> list[Question]:
         from vrag_nb.records import read_questions
 
-        name = self.evaluation.questions
         inside = self.corpus_folder / name
-        questions = read_questions(inside if inside.is_file() else project_path(name))
-        return sample(questions, limit or self.evaluation.limit, self.evaluation.seed)
+        return read_questions(inside if inside.is_file() else project_path(name))
+
+    # learning
+
+    @property
+    def taught(self) -> LearningPart:
+        """The learning part. Raises ProfileError where the profile has none."""
+        if self.learning is None:
+            raise ProfileError(f"profile {self.name} has no field learning, so there is nothing to train")
+        return self.learning
+
+    @property
+    def base_checkpoint(self) -> str:
+        """The folder or hub id that training starts from."""
+        return self._checkpoint("learning.base", self.taught.base)
+
+    def training_questions(self) -> tuple[list[Question], list[Question]]:
+        """Questions for expert sampling, and for reinforcement learning: no document is in both."""
+        from vrag_nb.learning.sampling import disjoint
+
+        part = self.taught
+        return disjoint(self._read_questions(part.train_questions), part.sampling.share, part.seed)
+
+    def dev_questions(self, limit: int | None = None) -> list[Question]:
+        """Questions to watch training on; the evaluation's are kept for the end."""
+        part = self.taught
+        return sample(self._read_questions(part.dev_questions), limit or part.dev_limit, part.seed)
+
+    def load_expert(self, name: str, questions: Sequence[Question]) -> Policy:
+        """An expert of the sampling part; the privileged planner is told the gold of `questions`."""
+        from vrag_nb.learning.experts import GroundedPolicy, PrivilegedPlanner
+
+        part, field = self.taught.sampling.experts[name], f"learning.sampling.experts.{name}"
+        planner = self._policy(f"{field}.policy", part.policy) if part.policy else PrivilegedPlanner(questions)
+        return GroundedPolicy(planner, self._policy(f"{field}.grounder", part.grounder)) if part.grounder else planner
+
+    def load_reward(self, reward: str | dict[str, Any] | None = None) -> Reward:
+        """The profile's reward, or another one. Raises ProfileError naming the field."""
+        from vrag_nb.learning.judge import Judge
+        from vrag_nb.learning.rewards import load_reward
+
+        part = self.taught
+        try:
+            return load_reward(reward or part.reward, {"judge": Judge(**part.judge)} if part.judge else None)
+        except (ValueError, TypeError) as error:
+            raise ProfileError(f"profile {self.name}, field learning.reward or learning.judge: {error}") from error
 
     def _checkpoint(self, part: str, checkpoint: str) -> str:
         """The checkpoint's folder, or a hub id as it is. Raises ProfileError for a folder that is not there."""

@@ -32,7 +32,8 @@ from pydantic import Field, ValidationError
 from rich.console import Console
 
 from vrag_nb.paths import REPOSITORY, project_path, shown_path
-from vrag_nb.profiles import RUNS_FILE, Part, Profile, ProfileError, first_problem, load_profile, read_section
+from vrag_nb.profile_parts import Part
+from vrag_nb.profiles import RUNS_FILE, Profile, ProfileError, first_problem, load_profile, read_section
 
 NOTEBOOKS = REPOSITORY / "notebooks"
 STATE = ".state"
@@ -46,7 +47,8 @@ class RunError(RuntimeError):
 
 
 class NotebookPart(Part):
-    """What a notebook depends on and leaves behind. {corpus}, {index}, {retriever}, {policy}, {results} are filled in.
+    """What a notebook depends on and leaves behind; {corpus}, {index}, {retriever}, {policy}, {base}, {results} are
+    filled in.
 
     needs: notebooks of the same run whose results this one reads.
     """
@@ -229,6 +231,7 @@ def _fill(patterns: Iterable[str], profile: Profile, run: Run) -> list[Path]:
         "index": profile.index_folder,
         "retriever": profile.retriever.checkpoint or profile.retriever.kind,
         "policy": profile.policy.checkpoint,
+        "base": profile.learning.base if profile.learning else "",
         "results": run.folder,
     }
     try:

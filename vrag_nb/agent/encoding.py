@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -76,6 +77,21 @@ class ChatEncoder:
             ids += opening
             mask += [False] * len(opening)
         return Encoded(ids, mask, [image for message in conversation for image in message.images])
+
+    def runs(self, encoded: Encoded) -> list[tuple[str, int, str]]:
+        """A conversation as runs of tokens that the model wrote ("learn") or did not (""): (mark, tokens, text).
+
+        An image's tokens are written as their number.
+        """
+        found: list[tuple[str, int, str]] = []
+        for written, group in groupby(zip(encoded.input_ids, encoded.model_mask, strict=True), key=lambda one: one[1]):
+            ids = [token for token, _ in group]
+            pieces = [
+                f"[{len(list(same))} image tokens]" if is_pad else self.tokenizer.decode(list(same))
+                for is_pad, same in groupby(ids, key=lambda token: token == self.image_pad)
+            ]
+            found.append(("learn" if written else "", len(ids), "".join(pieces)))
+        return found
 
     def image_tokens(self, image: Image) -> int:
         """Number of `<|image_pad|>` tokens of an image at its shown size."""

@@ -120,6 +120,26 @@ def turn_counts(
     return figure
 
 
+def count_bars(groups: Mapping[str, Sequence[str]], title: str, most: int = 12) -> Figure:
+    """How often each label occurs, a colour per group; the `most` frequent labels of all groups together."""
+    _require(groups, "groups")
+    counts = {name: Counter(labels) for name, labels in groups.items()}
+    total = sum(counts.values(), Counter())
+    labels = [label for label, _ in total.most_common(most)][::-1]
+    figure = figures.new_figure(9, 1.2 + 0.26 * len(labels) * len(groups))
+    axes = figure.add_subplot()
+    high = 0.8 / len(groups)
+    for number, (name, count) in enumerate(counts.items()):
+        places = [row + (len(groups) / 2 - number - 0.5) * high for row in range(len(labels))]
+        axes.barh(places, [count[label] for label in labels], high, label=name, color=SERIES[number % len(SERIES)])
+    axes.set_yticks(range(len(labels)), labels)
+    figures.chart(axes, title, "number", "")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.legend(frameon=False, fontsize=9, loc="lower right")
+    figure.set_layout_engine("constrained")
+    return figure
+
+
 def _grouped(groups: Mapping[str, Mapping[str, Estimate]], title: str, y: str) -> Figure:
     """A group of bars per inner key, a bar per outer key."""
     _require(groups, "series")

@@ -39,6 +39,13 @@ def markdown(metrics: Mapping[str, Any]) -> str:
     return "# Evaluation\n\n" + "\n\n".join(block for block in blocks if block) + "\n"
 
 
+def answers_markdown(found: Mapping[str, Any]) -> str:
+    """The tables of answers, behaviour and comparisons alone."""
+    answers = found["answers"]
+    blocks = [_answers_block(answers), _behaviour_block(answers), _comparison_block(found.get("comparisons", {}))]
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
 def estimate_text(one: Estimate) -> str:
     """`.62 [.55, .69]`, or a dash where there was nothing to measure."""
     if one.get("value") is None:

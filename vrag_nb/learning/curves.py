@@ -1,10 +1,10 @@
-"""Training curves on disk: a log with one JSON line a step, which a resumed run continues."""
+"""Training curves: a log with one JSON line a step, which a resumed run continues; and Weights & Biases."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from transformers import TrainerCallback
 
@@ -47,3 +47,21 @@ class CurveLog(TrainerCallback):
             self._log = RunLog(self.path, state.global_step - 1)
         numbers = {name: value for name, value in (logs or {}).items() if isinstance(value, int | float)}
         self._log.write(step=state.global_step, **numbers)
+
+
+def wandb_reporting(mode: str, folder: Path, name: str) -> dict[str, Any]:
+    """Open a wandb run and return the setting that makes a trainer log to it; nothing for mode "".
+
+    mode: "online", or "offline", which writes below `folder` for a later `wandb sync`. A run of the same name and
+    folder is continued. Raises ValueError for another mode.
+    """
+    if not mode:
+        return {}
+    if mode not in ("online", "offline"):
+        raise ValueError(f'wandb_mode {mode!r}: expected "", "offline" or "online"')
+    import wandb
+
+    folder.mkdir(parents=True, exist_ok=True)
+    where: Literal["online", "offline"] = "online" if mode == "online" else "offline"
+    wandb.init(project="vrag_nb", name=name, id=name, dir=folder, mode=where, resume="allow")
+    return {"report_to": ["wandb"]}

@@ -24,8 +24,9 @@ from typing import Any
 
 import torch
 from datasets import Dataset
-from pydantic import BaseModel, ConfigDict, Field
-from transformers import AutoModelForImageTextToText, AutoProcessor, TrainerCallback
+from peft import PeftModel
+from pydantic import Field
+from transformers import AutoProcessor, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import pad, split_pixel_values_by_grid, unsplit_pixel_values_by_grid
 
@@ -38,21 +39,18 @@ from vrag_nb.agent.transformers_policy import TransformersPolicy
 from vrag_nb.learning.advantages import group_advantages
 from vrag_nb.learning.curves import CurveLog
 from vrag_nb.learning.rewards import Reward, Scored
-from vrag_nb.learning.sft import freeze
-from vrag_nb.learning.trainers import RestoresWeights, machine_arguments
+from vrag_nb.learning.trainers import ModelSettings, RestoresWeights, machine_arguments
 from vrag_nb.records import Question
 
 
-class GRPOSettings(BaseModel):
+class GRPOSettings(ModelSettings):
     """One run. Defaults follow the paper (table 5) where it states them.
 
     questions_per_step x group_size trajectories make a step; `micro_batch` of them go through the model at once. beta:
     weight of the KL to the starting model. max_length: tokens of one trajectory, images included. iterations: how often
-    a step's trajectories are used.
+    a step's trajectories are used. validate_every: steps between greedy rollouts of the development questions.
     """
 
-    model_config = ConfigDict(extra="forbid")
-    checkpoint: str
     out: str
     steps: int = Field(default=62, ge=1)
     group_size: int = Field(default=5, ge=2)
@@ -67,8 +65,7 @@ class GRPOSettings(BaseModel):
     max_new_tokens: int = Field(default=512, ge=1)
     max_length: int = Field(default=10_240, ge=1)
     rollout_batch: int = Field(default=16, ge=1)
-    freeze_vision: bool = True
-    freeze_projector: bool = True
+    validate_every: int = Field(default=10, ge=1)
     save_steps: int = Field(default=25, ge=1)
     report_to: list[str] = Field(default_factory=list)
     seed: int = 0
@@ -111,22 +108,23 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
         environment: Environment,
         reward: Reward,
         questions: Sequence[Question],
+        dev_questions: Sequence[Question] = (),
         settings: GRPOSettings,
         **kwargs: Any,
     ) -> None:
         super().__init__(reward_funcs=_unused, **kwargs)
         self.environment, self.reward, self.settings = environment, reward, settings
         self.questions = {question.uid: question for question in questions}
+        self.dev_questions = list(dev_questions)
         self.encoder = ChatEncoder(self.processing_class)
         self.trajectories: list[Trajectory] = []
+        self.dev_trajectories: list[Trajectory] = []
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         started = time.perf_counter()
         trajectories = self._rollout(inputs)
         rolled = time.perf_counter()
-        scored = self.reward.score(trajectories)
-        for trajectory, one in zip(trajectories, scored, strict=True):
-            trajectory.rewards = {**one.parts, **({"total": one.total} if one.total is not None else {})}
+        scored = self._score(trajectories)
         judged = time.perf_counter()
         batch = self._batch(trajectories, self._advantages(scored))
         self.trajectories = trajectories
@@ -147,10 +145,19 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
     @cached_property
     def _policy(self) -> TransformersPolicy:
         """The model in training, as a policy that samples."""
+        return self._as_policy(self.settings.temperature)
+
+    @cached_property
+    def _greedy_policy(self) -> TransformersPolicy:
+        return self._as_policy(0.0)
+
+    def _as_policy(self, temperature: float) -> TransformersPolicy:
+        model: Any = self.accelerator.unwrap_model(self.model)
+        plain: Any = model.get_base_model() if isinstance(model, PeftModel) else model  # its adapter's layers stay in
         return TransformersPolicy(
-            self.accelerator.unwrap_model(self.model),
+            plain,
             self.processing_class,
-            temperature=self.settings.temperature,
+            temperature=temperature,
             max_new_tokens=self.settings.max_new_tokens,
             batch_size=self.settings.rollout_batch,
         )
@@ -165,6 +172,29 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
         seed = self.settings.seed * 1_000_003 + self.state.global_step
         with torch.no_grad():
             return rollout(self._policy, self.environment, rows, concurrency=len(rows), seed=seed, progress=False)
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+        """Greedy rollouts of the development questions, shared out over the processes; logged as `eval_...`."""
+        mine = self.dev_questions[self.accelerator.process_index :: self.accelerator.num_processes]
+        model: Any = self.model
+        was_training = model.training
+        model.eval()
+        with torch.no_grad():
+            found = rollout(self._greedy_policy, self.environment, mine, concurrency=len(mine), progress=False)
+        self.dev_trajectories = found
+        self._log_step(found, self._score(found))
+        figures = {f"eval_{name}": sum(values) / len(values) for name, values in self._metrics["eval"].items()}
+        self.log({})  # TRL adds the figures, under these names
+        model.train(was_training)
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, figures)
+        return figures
+
+    def _score(self, trajectories: Sequence[Trajectory]) -> list[Scored]:
+        """The trajectories' rewards, also written into them."""
+        scored = self.reward.score(trajectories)
+        for trajectory, one in zip(trajectories, scored, strict=True):
+            trajectory.rewards = {**one.parts, **({"total": one.total} if one.total is not None else {})}
+        return scored
 
     def _advantages(self, scored: Sequence[Scored]) -> torch.Tensor:
         """(B,) of this process, worked out over the groups of all processes."""
@@ -215,8 +245,11 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
         with torch.no_grad():
             if self.settings.iterations > 1:
                 found["old_per_token_logps"] = self._all_logps(self.model, batch)
-            if self.beta:
+            if self.beta and self.ref_model is not None:
                 found["ref_per_token_logps"] = self._all_logps(self.ref_model, batch)
+            elif self.beta:  # with an adapter, the starting model is the one without it
+                with self.accelerator.unwrap_model(self.model).disable_adapter():
+                    found["ref_per_token_logps"] = self._all_logps(self.model, batch)
         return found
 
     def _all_logps(self, model: Any, batch: dict[str, Any]) -> torch.Tensor:
@@ -299,9 +332,13 @@ def grpo_trainer(
     questions: Sequence[Question],
     environment: Environment,
     reward: Reward,
+    dev_questions: Sequence[Question] = (),
     callbacks: Sequence[TrainerCallback] = (),
 ) -> MultiTurnGRPOTrainer:
-    """A trainer, ready to run. Raises ValueError where a step's trajectories do not come out even."""
+    """A trainer, ready to run; with `dev_questions` it validates as it goes.
+
+    Raises ValueError where a step's trajectories do not come out even, and what `ModelSettings.load` raises.
+    """
     trajectories = settings.questions_per_step * settings.group_size
     if trajectories % settings.micro_batch:
         raise ValueError(
@@ -309,23 +346,24 @@ def grpo_trainer(
             f"which is no multiple of micro_batch {settings.micro_batch}"
         )
     processor = AutoProcessor.from_pretrained(settings.checkpoint)
-    model = AutoModelForImageTextToText.from_pretrained(settings.checkpoint, dtype=torch.float32)
-    freeze(model, settings.freeze_vision, settings.freeze_projector)
     rows = [{"prompt": [{"role": "user", "content": one.query}], "uid": one.uid} for one in questions]
     return MultiTurnGRPOTrainer(
-        model=model,
-        args=_arguments(settings, trajectories),
+        model=settings.load(),
+        args=_arguments(settings, trajectories, bool(dev_questions)),
         train_dataset=Dataset.from_list(rows),
+        eval_dataset=Dataset.from_list(rows[:1]) if dev_questions else None,  # asked for by transformers, not used
+        peft_config=settings.adapter(),
         processing_class=processor,
         callbacks=[CurveLog(Path(settings.out) / "log.jsonl"), *callbacks],
         environment=environment,
         reward=reward,
         questions=questions,
+        dev_questions=dev_questions,
         settings=settings,
     )
 
 
-def _arguments(settings: GRPOSettings, trajectories: int) -> GRPOConfig:
+def _arguments(settings: GRPOSettings, trajectories: int, validate: bool) -> GRPOConfig:
     return GRPOConfig(
         output_dir=settings.out,
         max_steps=settings.steps,
@@ -343,7 +381,10 @@ def _arguments(settings: GRPOSettings, trajectories: int) -> GRPOConfig:
         temperature=settings.temperature,
         max_completion_length=settings.max_length,
         max_grad_norm=1.0,
-        gradient_checkpointing=False,
+        gradient_checkpointing=settings.gradient_checkpointing,
+        eval_strategy="steps" if validate else "no",
+        eval_steps=settings.validate_every,
+        eval_on_start=validate,
         bf16=torch.cuda.is_available(),
         save_steps=settings.save_steps,
         save_total_limit=2,

@@ -75,6 +75,7 @@ class Judge:
         self._key = endpoint_key(self.api_key_env)
         self._client = OpenAI(api_key=self._key, base_url=self.base_url, max_retries=self.retries, timeout=self.timeout)
         self._lock = threading.Lock()
+        self.cache = Path(self.cache) if self.cache else None
         self._known = _read_cache(self.cache)
 
     def many(self, trajectories: Sequence[Trajectory]) -> list[float | Exception]:

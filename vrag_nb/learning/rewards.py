@@ -95,12 +95,18 @@ def selection(trajectory: Trajectory) -> float:
     return sum(page in gold for page in shown) / len(shown) if shown else 0.0
 
 
+def brevity(trajectory: Trajectory) -> float:
+    """1 for the shortest complete trajectory (a search and an answer), less with every further turn: 2 / turns."""
+    return min(1.0, 2 / len(trajectory.turns)) if trajectory.turns else 0.0
+
+
 PARTS: dict[str, Part] = {
     "outcome": outcome,
     "pattern": pattern,
     "retrieval": retrieval,
     "region": region,
     "selection": selection,
+    "brevity": brevity,
 }
 
 

@@ -1,9 +1,8 @@
-"""Expert sampling: from trajectories of experts to a data set for fine-tuning (VRAG-RL, section 3.3 and appendix B).
+"""Expert sampling: which trajectories of experts are worth learning from (VRAG-RL, section 3.3 and appendix B).
 
-    trajectories = rollout(policy, environment, questions, out / "sampled.jsonl", samples=4)   # resumable
+    trajectories = rollout(expert, environment, questions, out / "planner.jsonl", samples=4)   # resumable
+    accounts = account("planner", trajectories)
     chosen = choose(trajectories, size=500)
-    write_dataset(chosen.trajectories, pages, out)          # parquet in TRL's message format
-    write_sharegpt(chosen.trajectories, pages, out / "sharegpt")    # what LLaMA-Factory reads
 
 A trajectory is kept when its answer is right, every turn was a valid action, every box lay on the image it was drawn
 on, and it took between two and six turns. Of those that are the same but for a few pixels one is kept. What is left is
@@ -12,37 +11,15 @@ balanced by the number of turns and by the actions used, so that neither the sho
 
 from __future__ import annotations
 
-import io
-import json
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from datasets import Dataset, Features, List, Value
-from datasets import Image as ImageFeature
-
-from vrag_nb.agent.pages import PageStore
-from vrag_nb.agent.policy import Conversation, Image, Text
 from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.evaluation.answers import is_correct
 from vrag_nb.records import Question
-
-FEATURES = Features(
-    {
-        "uid": Value("string"),
-        "question": Value("string"),
-        "messages": List(
-            {"role": Value("string"), "content": List({"type": Value("string"), "text": Value("string")})}
-        ),
-        "images": List(ImageFeature()),
-        "turns": Value("int32"),
-        "actions": Value("string"),
-        "policy": Value("string"),
-    }
-)
 
 
 @dataclass(frozen=True)
@@ -63,7 +40,7 @@ def disjoint(questions: Sequence[Question], share: float, seed: int = 0) -> tupl
 
 def fault(trajectory: Trajectory, turns: tuple[int, int] = (2, 6)) -> str | None:
     """Why a trajectory is not to be learned from, or None."""
-    kinds = _kinds(trajectory)
+    kinds = action_kinds(trajectory)
     if trajectory.status == "error":
         return "error"
     if trajectory.reference is None or not is_correct(trajectory.answer, trajectory.reference.reference_answer):
@@ -79,7 +56,8 @@ def fault(trajectory: Trajectory, turns: tuple[int, int] = (2, 6)) -> str | None
     return None
 
 
-def _kinds(trajectory: Trajectory) -> tuple[str, ...]:
+def action_kinds(trajectory: Trajectory) -> tuple[str, ...]:
+    """The kind of each turn's action, in order."""
     return tuple(turn.action.kind for turn in trajectory.turns)
 
 
@@ -141,134 +119,18 @@ def _balanced(trajectories: Sequence[Trajectory], size: int, seed: int) -> list[
 
 
 def _traits(trajectory: Trajectory) -> tuple[Any, ...]:
-    return len(trajectory.turns), frozenset(_kinds(trajectory)), trajectory.uid.partition("#")[0]
+    return len(trajectory.turns), frozenset(action_kinds(trajectory)), trajectory.uid.partition("#")[0]
 
 
-# ----------------------------------------------------------------------------------------------------------- data sets
-
-
-def write_dataset(trajectories: Sequence[Trajectory], pages: PageStore, out: Path) -> Path:
-    """`out/train.parquet`: a row per trajectory in TRL's message format, images as shown, with `card(...)` beside it.
-
-    Trajectories are written one by one, so memory does not grow with the number of images.
-    """
-    out = Path(out)
-    out.mkdir(parents=True, exist_ok=True)
-    path = out / "train.parquet"
-    rows = Dataset.from_generator(
-        _rows, features=FEATURES, gen_kwargs={"trajectories": list(trajectories), "pages": pages}
-    )
-    partial = path.with_suffix(".partial")
-    rows.to_parquet(partial)
-    partial.replace(path)
-    (out / "README.md").write_text(card(trajectories), encoding="utf-8")
-    return path
-
-
-def _rows(trajectories: Sequence[Trajectory], pages: PageStore) -> Iterator[dict[str, Any]]:
-    for trajectory in trajectories:
-        conversation = trajectory.messages(pages)
-        yield {
-            "uid": trajectory.uid,
-            "question": trajectory.question,
-            "messages": [_message(message.role, message.parts) for message in conversation],
-            "images": [_png(image) for message in conversation for image in message.images],
-            "turns": len(trajectory.turns),
-            "actions": " ".join(_kinds(trajectory)),
-            "policy": trajectory.policy,
-        }
-
-
-def _message(role: str, parts: Sequence[Text | Image]) -> dict[str, Any]:
-    content = [
-        {"type": "text", "text": part.text} if isinstance(part, Text) else {"type": "image", "text": None}
-        for part in parts
-    ]
-    return {"role": role, "content": content}
-
-
-def _png(image: Image) -> dict[str, Any]:
-    buffer = io.BytesIO()
-    image.resolved().save(buffer, format="PNG")
-    return {"bytes": buffer.getvalue(), "path": None}
-
-
-def write_sharegpt(trajectories: Sequence[Trajectory], pages: PageStore, out: Path) -> Path:
-    """LLaMA-Factory's ShareGPT form, the one upstream trains on: `data.json`, `dataset_info.json`, `images/*.png`.
-
-    `<image>` stands where an image is shown; images are at the size the model saw.
-    """
-    out = Path(out)
-    (out / "images").mkdir(parents=True, exist_ok=True)
-    rows = []
-    for trajectory in trajectories:
-        names: list[str] = []
-        turns = [
-            {"role": message.role, "content": _with_images(message.parts, names, trajectory.uid, out)}
-            for message in trajectory.messages(pages)
-        ]
-        rows.append({"messages": turns, "images": names})
-    columns = {"messages": "messages", "images": "images"}
-    tags = {"role_tag": "role", "content_tag": "content", "user_tag": "user", "assistant_tag": "assistant"}
-    info = {"vrag_sampled": {"file_name": "data.json", "formatting": "sharegpt", "columns": columns, "tags": tags}}
-    (out / "dataset_info.json").write_text(json.dumps(info, indent=1) + "\n", encoding="utf-8")
-    path = out / "data.json"
-    path.write_text(json.dumps(rows, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-    return path
-
-
-def _with_images(parts: Sequence[Text | Image], names: list[str], uid: str, out: Path) -> str:
-    text = ""
-    for part in parts:
-        if isinstance(part, Text):
-            text += part.text
-            continue
-        name = f"images/{uid.replace('/', '_').replace('#', '_')}_{len(names)}.png"
-        part.resolved().save(out / name)
-        names.append(name)
-        text += "<image>"
-    return text
-
-
-def read_conversation(row: dict[str, Any]) -> Conversation:
-    """A row of `write_dataset` as a conversation with pixels."""
-    from vrag_nb.agent.policy import Message
-
-    images = iter(row["images"])
-    messages: Conversation = []
-    for message in row["messages"]:
-        parts: list[Text | Image] = []
-        for part in message["content"]:
-            if part["type"] == "image":
-                pixels = next(images)
-                parts.append(Image(pixels.size, pixels))
-            else:
-                parts.append(Text(part["text"]))
-        messages.append(Message(message["role"], tuple(parts)))
-    return messages
-
-
-def card(trajectories: Sequence[Trajectory], dropped: Counter[str] | None = None) -> str:
-    """A data card in markdown: counts by turns, by actions, by kind of question, by expert."""
-    tables = {
-        "turns": Counter(str(len(one.turns)) for one in trajectories),
-        "actions": Counter(" ".join(_kinds(one)) for one in trajectories),
-        "kind of question": Counter(
-            f"{one.reference.meta_info.source_type}, {one.reference.meta_info.query_type}"
-            for one in trajectories
-            if one.reference is not None
-        ),
-        "expert": Counter(one.policy for one in trajectories),
-        "dropped because": dropped or Counter(),
+def account(expert: str, trajectories: Sequence[Trajectory]) -> dict[str, Any]:
+    """What sampling one expert cost and gave: a row of a table."""
+    turns = [turn for one in trajectories for turn in one.turns]
+    return {
+        "expert": expert,
+        "trajectories": len(trajectories),
+        "turns": len(turns),
+        "generated tokens": sum(one.generated_tokens for one in trajectories),
+        "seconds": round(sum(one.seconds for one in trajectories), 1),
+        "errors": sum(one.status == "error" for one in trajectories),
+        "right answers": sum(fault(one, (1, 10**6)) is None for one in trajectories),
     }
-    images = sum(seen.image is not None for one in trajectories for seen in one.observations)
-    questions = len({one.uid.partition("#")[0] for one in trajectories})
-    lines = [
-        "# Sampled trajectories",
-        "",
-        f"{len(trajectories)} trajectories of {questions} questions, {images} images.",
-    ]
-    for name, counts in tables.items():
-        if counts:
-            lines += ["", f"| {name} | |", "|---|---:|", *(f"| {key} | {n} |" for key, n in sorted(counts.items()))]
-    return "\n".join(lines) + "\n"

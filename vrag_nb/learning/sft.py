@@ -14,31 +14,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
-from datasets import Dataset, load_dataset
-from pydantic import BaseModel, ConfigDict, Field
-from transformers import AutoModelForImageTextToText, AutoProcessor, PreTrainedModel, TrainerCallback
+from datasets import Dataset
+from pydantic import Field
+from transformers import AutoProcessor, TrainerCallback
 from trl import SFTConfig, SFTTrainer
 
 from vrag_nb.agent.encoding import ChatEncoder
 from vrag_nb.learning.curves import CurveLog
-from vrag_nb.learning.sampling import read_conversation
-from vrag_nb.learning.trainers import RestoresWeights, machine_arguments
+from vrag_nb.learning.sampled_data import read_conversation, read_rows
+from vrag_nb.learning.trainers import ModelSettings, RestoresWeights, machine_arguments
 
 IGNORE = -100
 
 
-class SFTSettings(BaseModel):
-    """One run. `batch_size` is per device; `lora_rank` 0 trains all weights that are not frozen.
-
-    quantise: load the base in 4 bits (QLoRA; needs a CUDA card and bitsandbytes). max_length: rows with more tokens,
-    image tokens included, are left out and counted, since a conversation cut short would teach to stop.
+class SFTSettings(ModelSettings):
+    """One run. `batch_size` is per device. max_length: rows with more tokens, image tokens included, are left out and
+    counted, since a conversation cut short would teach to stop. epochs count unless max_steps is above 0.
     """
 
-    model_config = ConfigDict(extra="forbid")
-    checkpoint: str
     data: str
     out: str
     epochs: float = Field(default=3, gt=0)
@@ -48,20 +44,13 @@ class SFTSettings(BaseModel):
     learning_rate: float = Field(default=1e-5, gt=0)
     warmup: float = Field(default=0.1, ge=0, lt=1)
     max_length: int = Field(default=16_384, ge=1)
-    freeze_vision: bool = True
-    freeze_projector: bool = True
-    lora_rank: int = Field(default=0, ge=0)
-    lora_alpha: int = 64
-    quantise: bool = False
-    gradient_checkpointing: bool = False
-    dtype: Literal["float32", "bfloat16"] = "float32"
     save_steps: int = Field(default=100, ge=1)
     report_to: list[str] = Field(default_factory=list)
     seed: int = 0
 
 
 class ConversationCollator:
-    """Rows of `sampling.write_dataset` to model inputs, with labels on the assistant's tokens only."""
+    """Rows of `sampled_data.write_dataset` to model inputs, with labels on the assistant's tokens only."""
 
     def __init__(self, encoder: ChatEncoder) -> None:
         self.encoder = encoder
@@ -74,16 +63,9 @@ class ConversationCollator:
         return inputs
 
 
-def freeze(model: PreTrainedModel, vision: bool, projector: bool) -> None:
-    """Stop gradients into the vision tower's blocks, its projector (the merger), or both."""
-    for name, parameter in model.named_parameters():
-        if ".visual." in f".{name}":
-            parameter.requires_grad_(not (projector if ".merger." in name else vision))
-
-
 def load_rows(path: str | Path, encoder: ChatEncoder, max_length: int) -> tuple[Dataset, int]:
     """The rows that fit, and how many did not. Raises ValueError naming the file when none is left."""
-    rows = load_dataset("parquet", data_files=str(path), split="train")
+    rows = read_rows(path)
     fits = [index for index, row in enumerate(rows) if _length(row, encoder) <= max_length]
     if not fits:
         raise ValueError(f"{path}: no trajectory has at most {max_length} tokens: raise max_length, or sample again")
@@ -105,40 +87,14 @@ def sft_trainer(settings: SFTSettings, callbacks: Sequence[TrainerCallback] = ()
     rows, too_long = load_rows(settings.data, encoder, settings.max_length)
     if too_long:
         print(f"{too_long} trajectories have more than {settings.max_length} tokens and are left out")
-    model = _load(settings)
-    freeze(model, settings.freeze_vision, settings.freeze_projector)
     return ResumableTrainer(
-        model=model,
+        model=settings.load(),
         args=_arguments(settings),
         train_dataset=rows,
         processing_class=processor,
         data_collator=ConversationCollator(encoder),
-        peft_config=_lora(settings),
+        peft_config=settings.adapter(),
         callbacks=[CurveLog(Path(settings.out) / "log.jsonl"), *callbacks],
-    )
-
-
-def _load(settings: SFTSettings) -> PreTrainedModel:
-    options: dict[str, Any] = {"dtype": getattr(torch, settings.dtype)}
-    if settings.quantise:
-        if not torch.cuda.is_available():
-            raise ValueError("quantise needs a CUDA card: set it to false, or train where there is one")
-        from transformers import BitsAndBytesConfig
-
-        options["quantization_config"] = BitsAndBytesConfig(
-            load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.bfloat16
-        )
-    return AutoModelForImageTextToText.from_pretrained(settings.checkpoint, **options)
-
-
-def _lora(settings: SFTSettings) -> Any:
-    if not settings.lora_rank:
-        return None
-    from peft import LoraConfig
-
-    layers = r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"
-    return LoraConfig(
-        r=settings.lora_rank, lora_alpha=settings.lora_alpha, target_modules=layers, task_type="CAUSAL_LM"
     )
 
 
@@ -154,7 +110,7 @@ def _arguments(settings: SFTSettings) -> SFTConfig:
         warmup_steps=settings.warmup,
         max_length=None,
         gradient_checkpointing=settings.gradient_checkpointing,
-        bf16=settings.dtype == "bfloat16" and torch.cuda.is_available(),
+        bf16=torch.cuda.is_available(),
         save_steps=settings.save_steps,
         save_total_limit=2,
         logging_steps=1,

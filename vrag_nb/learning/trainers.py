@@ -1,13 +1,65 @@
-"""What our trainers on top of TRL share: resuming with the weights, running to the end, what follows the machine."""
+"""What our trainers on top of TRL share: which weights learn, resuming with them, running to the end, the machine."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
-from transformers import PreTrainedModel
+from pydantic import BaseModel, ConfigDict, Field
+from transformers import AutoModelForImageTextToText, PreTrainedModel
 from transformers.trainer_utils import get_last_checkpoint
+
+
+class ModelSettings(BaseModel):
+    """Which weights a training run starts from and which of them learn.
+
+    lora_rank 0 trains all weights that are not frozen. quantise: load the base in 4 bits (QLoRA; needs a CUDA card and
+    bitsandbytes). dtype: of the loaded weights; on a CUDA card float32 ones are trained under bfloat16 autocast.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+    checkpoint: str
+    freeze_vision: bool = True
+    freeze_projector: bool = True
+    lora_rank: int = Field(default=0, ge=0)
+    lora_alpha: int = 64
+    quantise: bool = False
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    gradient_checkpointing: bool = False
+
+    def load(self) -> PreTrainedModel:
+        """The model, frozen where it is to be. Raises ValueError for 4 bits without a CUDA card or without LoRA."""
+        options: dict[str, Any] = {"dtype": getattr(torch, self.dtype)}
+        if self.quantise:
+            if not torch.cuda.is_available():
+                raise ValueError("quantise needs a CUDA card: set it to false, or train where there is one")
+            if not self.lora_rank:
+                raise ValueError("quantise needs a lora_rank: weights of 4 bits cannot be trained themselves")
+            from transformers import BitsAndBytesConfig
+
+            options["quantization_config"] = BitsAndBytesConfig(
+                load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.bfloat16
+            )
+        model = AutoModelForImageTextToText.from_pretrained(self.checkpoint, **options)
+        freeze(model, self.freeze_vision, self.freeze_projector)
+        return model
+
+    def adapter(self) -> Any:
+        """The LoRA configuration, or None: low-rank updates of the language model's matrices."""
+        if not self.lora_rank:
+            return None
+        from peft import LoraConfig
+
+        layers = r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"
+        return LoraConfig(r=self.lora_rank, lora_alpha=self.lora_alpha, target_modules=layers, task_type="CAUSAL_LM")
+
+
+def freeze(model: PreTrainedModel, vision: bool, projector: bool) -> None:
+    """Stop gradients into the vision tower's blocks, its projector (the merger), or both."""
+    for name, parameter in model.named_parameters():
+        if ".visual." in f".{name}":
+            parameter.requires_grad_(not (projector if ".merger." in name else vision))
 
 
 class RestoresWeights:

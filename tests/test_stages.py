@@ -1,0 +1,161 @@
+"""The stages of learning: a profile's experts, resuming, what is put aside, tables, comparing checkpoints."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from conftest import RankedEngine, ScriptedPolicy
+from PIL import Image
+from test_sampling import question
+
+from vrag_nb.agent.environment import Environment
+from vrag_nb.agent.observers import Settings
+from vrag_nb.agent.rollout import rollout
+from vrag_nb.evaluation.compare import compare_policies
+from vrag_nb.learning.curves import wandb_reporting
+from vrag_nb.learning.experts import GroundedPolicy, PrivilegedPlanner
+from vrag_nb.learning.sampled_data import read_rows
+from vrag_nb.learning.stages import claim, sample_experts
+from vrag_nb.learning.tables import TrajectoryTables, open_run, wandb_table
+from vrag_nb.profiles import Profile, ProfileError
+
+NANO = {"min_pixels": 128 * 784, "max_pixels": 224 * 784}
+
+
+def profile(tiny_corpus: Path, tiny_vlm_folder: Path, **learning: Any) -> Profile:
+    model = {"kind": "transformers", "checkpoint": str(tiny_vlm_folder), "options": {"max_new_tokens": 4}}
+    fields = {
+        "name": "tiny",
+        "corpus": {"folder": str(tiny_corpus)},
+        "retriever": {"kind": "bm25"},
+        "policy": model,
+        "agent": {"prompt": "nano", "max_turns": 6, **NANO},
+        "learning": {"base": str(tiny_vlm_folder), **learning},
+    }
+    return Profile.model_validate(fields)
+
+
+@pytest.fixture
+def world(tiny_corpus: Path) -> Environment:
+    return Environment(RankedEngine(), tiny_corpus, Settings(max_turns=6, **NANO), "nano")
+
+
+def test_a_profile_names_its_experts(tiny_corpus: Path, tiny_vlm_folder: Path) -> None:
+    policy = {"kind": "transformers", "checkpoint": str(tiny_vlm_folder), "options": {"temperature": 0.5}}
+    experts = {
+        "planner": {},
+        "own": {"policy": policy},
+        "pair": {"grounder": policy},
+        "lost": {"policy": policy | {"checkpoint": "data/nowhere"}},
+    }
+    one = profile(tiny_corpus, tiny_vlm_folder, sampling={"experts": experts})
+    assert isinstance(one.load_expert("planner", []), PrivilegedPlanner)
+    assert one.load_expert("own", []).temperature == 0.5  # type: ignore[attr-defined]
+    assert isinstance(one.load_expert("pair", []), GroundedPolicy)
+    with pytest.raises(ProfileError, match=r"field learning\.sampling\.experts\.lost\.policy\.checkpoint"):
+        one.load_expert("lost", [])
+    without = one.model_copy(update={"learning": None})
+    with pytest.raises(ProfileError, match="no field learning"):
+        without.training_questions()
+
+
+def test_a_reward_is_one_line_of_a_profile(tiny_corpus: Path, tiny_vlm_folder: Path) -> None:
+    parts = {"outcome": 0.7, "vrag_nb.learning.rewards:brevity": 0.3}
+    assert set(profile(tiny_corpus, tiny_vlm_folder, reward={"parts": parts, "gate": ""}).load_reward().parts) == set(
+        parts
+    )
+    with pytest.raises(ProfileError, match=r"learning\.reward.*no reward preset 'fast'"):
+        profile(tiny_corpus, tiny_vlm_folder, reward="fast").load_reward()
+
+
+def test_experts_are_sampled_once_and_again_when_something_changed(
+    tiny_corpus: Path, tiny_vlm_folder: Path, world: Environment, tmp_path: Path
+) -> None:
+    questions = [question(f"q{n}", page=1 + n % 2, small=n % 2 > 0) for n in range(4)]
+    one = profile(tiny_corpus, tiny_vlm_folder, sampling={"experts": {"planner": {"samples": 2}}, "size": 3})
+    found = sample_experts(one, questions, world, tmp_path / "sampled", progress=False)
+    assert len(found.trajectories["planner"]) == 8
+    assert found.accounts[0]["right answers"] == 8
+    assert len(read_rows(tmp_path / "sampled" / "train.parquet")) == len(found.chosen.trajectories) == 3
+    written = (tmp_path / "sampled" / "planner.jsonl").stat().st_mtime_ns
+    sample_experts(one, questions, world, tmp_path / "sampled", progress=False)
+    assert (tmp_path / "sampled" / "planner.jsonl").stat().st_mtime_ns == written
+    sample_experts(one, questions[:3], world, tmp_path / "sampled", progress=False)
+    assert len((tmp_path / "sampled" / "planner.jsonl").read_text().splitlines()) == 6
+    assert len((tmp_path / "sampled.stale" / "planner.jsonl").read_text().splitlines()) == 8
+
+
+def test_nothing_to_learn_from_is_an_error_that_says_why(
+    tiny_corpus: Path, tiny_vlm_folder: Path, tmp_path: Path
+) -> None:
+    short = Environment(RankedEngine(), tiny_corpus, Settings(max_turns=1, **NANO), "nano")
+    one = profile(tiny_corpus, tiny_vlm_folder)
+    with pytest.raises(ValueError, match=r"none of 1 trajectories can be learned from \(wrong answer: 1"):
+        sample_experts(one, [question("q")], short, tmp_path, progress=False)
+    with pytest.raises(FileNotFoundError, match="run notebook 04_cot_sampling first"):
+        read_rows(tmp_path / "none.parquet")
+
+
+def test_a_claimed_folder_is_kept_for_the_same_thing_only(tmp_path: Path) -> None:
+    folder = tmp_path / "stage"
+    claim(folder, {"settings": {"steps": 3}})
+    (folder / "kept").touch()
+    claim(folder, {"settings": {"steps": 3}})
+    assert (folder / "kept").is_file()
+    claim(folder, {"settings": {"steps": 4}})
+    assert not (folder / "kept").exists()
+    assert (tmp_path / "stage.stale" / "kept").is_file()
+
+
+def test_tables_of_trajectories_reach_wandb(
+    world: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    questions = [question("q", page=2)]
+    found = rollout(PrivilegedPlanner(questions), world, questions, progress=False)
+    found[0].rewards = {"total": 0.5}
+    assert wandb_reporting("", tmp_path, "none") == {}
+    with pytest.raises(ValueError, match="wandb_mode 'on'"):
+        wandb_reporting("on", tmp_path, "none")
+    assert open_run() is None
+    import wandb
+
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    assert wandb_reporting("offline", tmp_path / "wandb", "tables") == {"report_to": ["wandb"]}
+    try:
+        [row] = wandb_table(found, 7, world.pages).data
+        assert (row[0], row[1], row[3], row[4]) == (7, "What is q?", "42", 0.5)
+        assert len(row[-1]) == 3
+        assert isinstance(row[-1][0].image, Image.Image)
+        keeper = SimpleNamespace(trajectories=found, dev_trajectories=[])
+        state = SimpleNamespace(global_step=7, is_world_process_zero=True)
+        TrajectoryTables(keeper, tmp_path / "out", world.pages).on_step_end(None, state, None)
+    finally:
+        wandb.finish()
+    assert (tmp_path / "out" / "step-000007.jsonl").is_file()
+    assert list((tmp_path / "wandb").rglob("*.table.json"))
+
+
+def test_checkpoints_are_compared_question_by_question(tiny_corpus: Path, tmp_path: Path) -> None:
+    questions = [question(f"q{n}") for n in range(4)]
+    loaders = {
+        "base": lambda: ScriptedPolicy(["hm"]),
+        "sft": lambda: ScriptedPolicy(["<search>a</search>", "<answer>42</answer>"]),
+    }
+    options = {
+        "corpus": tiny_corpus,
+        "questions": questions,
+        "engine": RankedEngine(),
+        "settings": Settings(max_turns=2, **NANO),
+    }
+    found = compare_policies(loaders, tmp_path, prompt="nano", progress=False, **options)  # type: ignore[arg-type]
+    assert [found["answers"][name]["accuracy"]["value"] for name in ("base", "sft")] == [0, 1]
+    assert found["comparisons"]["sft_minus_base"]["value"] == 1
+    assert json.loads((tmp_path / "comparison.json").read_text()) == found
+    assert "sft − base" in (tmp_path / "comparison.md").read_text()
+    assert (tmp_path / "comparison.png").stat().st_size > 5000
+    assert compare_policies({}, tmp_path / "none") == {"answers": {}, "comparisons": {}}
+    assert not (tmp_path / "none").exists()

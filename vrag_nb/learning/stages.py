@@ -1,0 +1,192 @@
+"""The stages of learning as notebooks 04 to 06 run them: a profile in, trajectories or a checkpoint out.
+
+    sampled = sample_experts(profile, questions, environment, run / "sampled")
+    tuned = finetune(profile, run / "sampled" / "train.parquet", run / "sft")
+    trainer = reinforcement(profile, tuned, run / "grpo", questions, dev_questions, environment)
+    final = train(trainer)
+
+The same on several GPUs, without a notebook:
+
+    accelerate launch -m vrag_nb.learning.stages sft --profile 7b --out data/runs/7b
+
+Every stage goes on where it was cut short. What it made is kept only for what it was made with: when the settings, the
+data or the starting weights change, the folder is put aside as `<folder>.stale` and the stage starts anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerCallback
+
+from vrag_nb.agent.environment import Environment
+from vrag_nb.agent.rollout import rollout
+from vrag_nb.agent.trajectory import Trajectory
+from vrag_nb.learning.grpo import GRPOSettings, MultiTurnGRPOTrainer, grpo_trainer
+from vrag_nb.learning.rewards import Reward
+from vrag_nb.learning.sampled_data import write_dataset, write_sharegpt
+from vrag_nb.learning.sampling import Chosen, account, choose
+from vrag_nb.learning.sft import SFTSettings, sft_trainer
+from vrag_nb.learning.tables import TrajectoryTables
+from vrag_nb.learning.trainers import train
+from vrag_nb.paths import project_path
+from vrag_nb.profiles import Profile, load_profile, sample
+from vrag_nb.records import Question
+from vrag_nb.retrieval.embedders import fingerprint_folder
+
+IDENTITY = "made_with.json"
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """All trajectories by expert, what each expert cost, and what was chosen of them."""
+
+    trajectories: Mapping[str, list[Trajectory]]
+    accounts: list[dict[str, Any]]
+    chosen: Chosen
+
+
+def sample_experts(
+    profile: Profile, questions: Sequence[Question], environment: Environment, out: Path, progress: bool = True
+) -> Sampled:
+    """Roll out every expert of the profile, choose, and write the data sets below `out`.
+
+    `{expert}.jsonl`: all trajectories; `train.parquet`, `README.md` and `sharegpt/`: the chosen ones. Raises ValueError
+    when none can be learned from.
+    """
+    part = profile.taught.sampling
+    about = {"sampling": part, "agent": profile.agent, "questions": questions, "engine": _engine_identity(environment)}
+    claim(out, about)
+    trajectories: dict[str, list[Trajectory]] = {}
+    for name, expert in part.experts.items():
+        asked = sample(questions, expert.questions, profile.taught.seed)
+        policy = profile.load_expert(name, asked)
+        trajectories[name] = rollout(
+            policy,
+            environment,
+            asked,
+            out / f"{name}.jsonl",
+            concurrency=profile.evaluation.concurrency,
+            samples=expert.samples,
+            seed=profile.taught.seed,
+            progress=progress,
+        )
+        policy.close()
+    everything = [one for found in trajectories.values() for one in found]
+    chosen = choose(everything, part.size, part.turns, profile.taught.seed)
+    if not chosen.trajectories:
+        why = ", ".join(f"{reason}: {count}" for reason, count in chosen.dropped.most_common())
+        raise ValueError(f"none of {len(everything)} trajectories can be learned from ({why}): ask more questions")
+    write_dataset(chosen.trajectories, environment.pages, out, chosen.dropped)
+    write_sharegpt(chosen.trajectories, environment.pages, out / "sharegpt")
+    return Sampled(trajectories, [account(name, found) for name, found in trajectories.items()], chosen)
+
+
+def finetune(
+    profile: Profile, data: Path, out: Path, callbacks: Sequence[TrainerCallback] = (), **changes: Any
+) -> Path:
+    """Fine-tune the profile's base on a sampled data set; the folder of the tuned model. `changes`: of SFTSettings."""
+    given = {"seed": profile.taught.seed, **profile.taught.sft, **changes}
+    settings = SFTSettings(checkpoint=profile.base_checkpoint, data=str(data), out=str(out), **given)
+    claim(out, {"settings": settings, "data": _sha256(Path(data)), "base": _weights(settings.checkpoint)})
+    final = out / "final"
+    if not (final / "config.json").is_file():
+        train(sft_trainer(settings, callbacks))
+    return final
+
+
+def reinforcement(
+    profile: Profile,
+    checkpoint: str | Path,
+    out: Path,
+    questions: Sequence[Question],
+    dev_questions: Sequence[Question],
+    environment: Environment,
+    reward: Reward | None = None,
+    callbacks: Sequence[TrainerCallback] = (),
+    **changes: Any,
+) -> MultiTurnGRPOTrainer:
+    """A trainer for multi-turn GRPO from `checkpoint`, ready to run. `changes`: of GRPOSettings.
+
+    Its trajectories are written to `out/trajectories`, and to wandb where a run of it is open.
+    """
+    given = {"seed": profile.taught.seed, **profile.taught.grpo, **changes}
+    settings = GRPOSettings(checkpoint=str(checkpoint), out=str(out), **given)
+    chosen = reward or profile.load_reward()
+    about = {"settings": settings, "base": _weights(settings.checkpoint), "questions": questions}
+    weights = {name: weight for name, (_, weight) in chosen.parts.items()}
+    claim(out, {**about, "reward": [weights, chosen.gate], "engine": _engine_identity(environment)})
+    trainer = grpo_trainer(settings, questions, environment, chosen, dev_questions, callbacks)
+    trainer.add_callback(TrajectoryTables(trainer, out / "trajectories", environment.pages))
+    return trainer
+
+
+def claim(folder: Path, about: Mapping[str, Any]) -> None:
+    """Make `folder` that of a stage made with `about`; one made with something else is put aside as `<folder>.stale`.
+
+    Of several processes the first one does it; the others wait for nothing and write nothing.
+    """
+    from accelerate import PartialState
+
+    with PartialState().main_process_first():
+        folder = Path(folder)
+        digest = hashlib.sha256(json.dumps(_plain(about), sort_keys=True, default=str).encode()).hexdigest()
+        written = folder / IDENTITY
+        if written.is_file() and json.loads(written.read_text(encoding="utf-8")) != digest:
+            stale = folder.with_name(f"{folder.name}.stale")
+            shutil.rmtree(stale, ignore_errors=True)
+            folder.rename(stale)
+        folder.mkdir(parents=True, exist_ok=True)
+        written.write_text(json.dumps(digest), encoding="utf-8")
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    if isinstance(value, Mapping):
+        return {key: _plain(one) for key, one in value.items()}
+    return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def _weights(checkpoint: str) -> str:
+    return fingerprint_folder(Path(checkpoint)) if Path(checkpoint).is_dir() else checkpoint
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _engine_identity(environment: Environment) -> str:
+    manifest = getattr(getattr(environment.engine, "index", None), "manifest", None)
+    return str(getattr(manifest, "fingerprint", None) or type(environment.engine).__name__)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("stage", choices=["sample", "sft", "grpo"])
+    parser.add_argument("--profile", default="nano")
+    parser.add_argument("--out", required=True, help="folder of all stages; each has its own below it")
+    arguments = parser.parse_args()
+    profile, out = load_profile(arguments.profile), project_path(arguments.out)
+    if arguments.stage == "sft":
+        print(finetune(profile, out / "sampled" / "train.parquet", out / "sft"))
+        return
+    environment = profile.load_environment()
+    for_sampling, for_learning = profile.training_questions()
+    if arguments.stage == "sample":
+        print(f"{len(sample_experts(profile, for_sampling, environment, out / 'sampled').chosen.trajectories)} chosen")
+        return
+    dev = profile.dev_questions()
+    print(train(reinforcement(profile, out / "sft" / "final", out / "grpo", for_learning, dev, environment)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""The parts of a profile and their fields, as `papermill_runs.yaml` may set them. Unknown fields are errors."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class CorpusPart(Part):
+    """kind `decks`: generated below `folder`, `sizes` maps a split to (decks, questions); `documents`: read from
+    the folder `documents`. dpi and format are those of the page images."""
+
+    folder: str
+    kind: Literal["decks", "documents"] = "decks"
+    documents: str | None = None
+    dpi: int = Field(default=150, ge=20, le=600)
+    format: Literal["png", "jpg"] = "png"
+    sizes: dict[str, tuple[int, int]] | None = None
+    seed: int = 0
+
+
+class RetrieverPart(Part):
+    """A registered embedder (`retrieval.embedders`), its checkpoint and options."""
+
+    kind: str
+    checkpoint: str | None = None
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
+class PolicyPart(Part):
+    """A kind of policy, what it runs (a folder, a hub id, an endpoint's model name) and its class's options."""
+
+    kind: Literal["transformers", "openai", "vllm"]
+    checkpoint: str
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
+class AgentPart(Part):
+    """The prompt template's name or path, and the fields of `agent.observers.Settings` that a profile may set."""
+
+    prompt: str = "vrag"
+    max_turns: int = Field(default=4, ge=0)
+    top_k: int = Field(default=10, ge=1)
+    images_per_search: int = Field(default=1, ge=1)
+    padding: float = Field(default=0, ge=0)
+    min_pixels: int = Field(default=256 * 784, ge=784)
+    max_pixels: int = Field(default=512 * 784, ge=784)
+    caption: str = ""
+
+
+class EvaluationPart(Part):
+    """questions: a file, below the corpus folder or a path of its own. limit: so many of them, drawn with `seed`."""
+
+    questions: str = "questions.test.parquet"
+    limit: int | None = Field(default=None, ge=1)
+    systems: list[str] = Field(default_factory=lambda: ["no_retrieval", "vanilla_top1", "vanilla_top3", "agent"])
+    seed: int = 0
+    concurrency: int = Field(default=16, ge=1)
+
+
+class ExpertPart(Part):
+    """Whose trajectories are sampled for fine-tuning.
+
+    policy: a model, at a temperature of its own options; none for the planner that is told the gold. grounder: redraws
+    the boxes. questions: so many of those for sampling. samples: trajectories per question.
+    """
+
+    policy: PolicyPart | None = None
+    grounder: PolicyPart | None = None
+    questions: int | None = Field(default=None, ge=1)
+    samples: int = Field(default=1, ge=1)
+
+
+class SamplingPart(Part):
+    """share: of the training documents, whose questions are for sampling; the others' are for reinforcement learning.
+
+    size: trajectories kept, balanced; all that pass for none. turns: fewest and most.
+    """
+
+    experts: dict[str, ExpertPart] = Field(default_factory=lambda: {"planner": ExpertPart()}, min_length=1)
+    share: float = Field(default=0.5, gt=0, lt=1)
+    size: int | None = Field(default=None, ge=1)
+    turns: tuple[int, int] = (2, 6)
+
+
+class LearningPart(Part):
+    """How an agent is trained, from a checkpoint that cannot act (`base`).
+
+    train_questions, dev_questions: files, below the corpus folder or paths of their own. sft, grpo: fields of
+    `learning.sft.SFTSettings` and `learning.grpo.GRPOSettings`, apart from those a notebook fills in. reward: a preset
+    of `learning.rewards` or parts and gate. judge: arguments of `learning.judge.Judge`, where a part is named judge.
+    dev_limit: so many development questions are rolled out before, between and after.
+    """
+
+    base: str
+    train_questions: str = "questions.train.parquet"
+    dev_questions: str = "questions.dev.parquet"
+    dev_limit: int = Field(default=32, ge=1)
+    sampling: SamplingPart = SamplingPart()
+    sft: dict[str, Any] = Field(default_factory=dict)
+    reward: str | dict[str, Any] = "vrag"
+    judge: dict[str, Any] | None = None
+    grpo: dict[str, Any] = Field(default_factory=dict)
+    seed: int = 0
