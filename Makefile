@@ -1,6 +1,6 @@
 # Everything a bare machine with Python 3.11 (or 3.12) and make needs. Each target builds .venv first, once.
 #
-#   make run          the nano pipeline in notebooks: corpus, index, agent, evaluation -> results/nano/index.html
+#   make run          the nano pipeline in notebooks: corpus to index, agent, SFT, GRPO, evaluation -> results/nano/index.html
 #   make nano-eval    the same with the whole test split
 #   make foreign      the same questions on slides that another engine drew
 #   make test         all tests, notebooks and browser included     make lint     ruff and mypy

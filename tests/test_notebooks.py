@@ -131,7 +131,9 @@ def check_07_evaluation(said: dict, results: Path) -> None:
     assert {"seed", "commit", "versions", "hardware", "seconds"} <= metrics["run"].keys()
     assert len(list((results / "figures").glob("*.png"))) >= 3
     assert set(said["learning"]) == {"sft", "grpo"}
-    assert set(json.loads((results / "learning" / "comparison.json").read_text())["comparisons"]) == {"grpo_minus_sft"}
+    assert set(json.loads((results / "checkpoints" / "comparison.json").read_text())["comparisons"]) == {
+        "grpo_minus_sft"
+    }
 
 
 def test_the_notebook_runs_and_says_what_it_should(executed: tuple[str, nbformat.NotebookNode, Path]) -> None:

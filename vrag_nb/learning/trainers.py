@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any, Literal
 
@@ -9,6 +10,10 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from transformers import AutoModelForImageTextToText, PreTrainedModel
 from transformers.trainer_utils import get_last_checkpoint
+
+# TRL sets these arguments itself, so nobody who reads the warning can do anything about it.
+for _name in ("gradient_checkpointing", "is_gradient_checkpointing"):
+    warnings.filterwarnings("ignore", message=f"`{_name}` is deprecated", category=FutureWarning)
 
 
 class ModelSettings(BaseModel):
