@@ -6,8 +6,8 @@ TRL (`GRPOTrainer(environment_factory=...)`) drives the model turn by turn: all 
 one after another, every turn's prompt computed anew with all its images. Its chat template and response template are
 written so that the nano agent's own format is rendered and parsed; what a search or a crop shows comes from our
 environment in both. Two things stay different, and TRL has no setting for them: a reply that is no valid action ends
-TRL's conversation, and its turns end at the end-of-turn token where ours end at the closing tag. So tokens and turns are
-printed beside the speed.
+TRL's conversation, and its turns end at the end-of-turn token where ours end at the closing tag. So tokens and turns
+are printed beside the speed.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@
     agent = profile.load_agent()                   # agent.run("What was revenue in 2019?")
 
 A profile is read from the `profiles:` of a YAML file. `extends: NAME` takes over another profile and changes the fields
-it names; `options`, `sizes` and `experts` are replaced as a whole, because what one class takes another does not know. Unknown
-fields are errors. Paths are relative to the repository. A larger machine is another profile, never another branch of
-code: nothing here or elsewhere asks for a profile's name.
+it names; `options`, `sizes` and `experts` are replaced as a whole, because what one class takes another does not know.
+Unknown fields are errors. Paths are relative to the repository. A larger machine is another profile, never another
+branch of code: nothing here or elsewhere asks for a profile's name.
 """
 
 from __future__ import annotations
