@@ -9,7 +9,8 @@ from the documents - page images, text, indexes - goes below `work`. Only figure
 a table, neither with a word of a document or a question, so that they can be kept where the documents cannot.
 
 *In document* ranks the pages of the question's own document, the setting of the data set; *whole corpus* ranks all
-pages. Questions without gold pages are left out, and so are those whose document or gold page is not in the corpus
+pages. Of several retrievers the fusion is measured too (`retrieval.fusion`), under their names joined by " + ".
+Questions without gold pages are left out, and so are those whose document or gold page is not in the corpus
 (counted as `run.questions_without_page`). The query is the question as it is written.
 
 Preparing and indexing resume where a killed run stopped; a second run finds both done.
@@ -33,6 +34,7 @@ from vrag_nb.records import Question, read_pages
 from vrag_nb.retrieval.building import build_index
 from vrag_nb.retrieval.embedders import load_embedder
 from vrag_nb.retrieval.engine import SearchEngine
+from vrag_nb.retrieval.fusion import FusedEngine
 
 CUTS = (1, 3, 5)
 SETTINGS = ("in_document", "whole_corpus")
@@ -67,6 +69,7 @@ def evaluate_realdocs(
     read, bad = read_mmlongbench(samples)
     questions, missing = _answerable_here(read, work)
     retrieval: dict[str, dict[str, dict[str, Any]]] = {}
+    engines: dict[str, SearchEngine] = {}
     for name, (kind, options) in named.items():
         started = time.perf_counter()
         embedder = load_embedder(kind, **options)
@@ -74,9 +77,11 @@ def evaluate_realdocs(
         build_index(work, index, embedder, progress=progress)
         seconds[f"index {name}"] = round(time.perf_counter() - started, 3)
         started = time.perf_counter()
-        engine = SearchEngine.open(work, index, embedder)
-        retrieval[name] = _measure(engine, questions, seed)
+        engines[name] = SearchEngine.open(work, index, embedder)
+        retrieval[name] = _measure(engines[name], questions, seed)
         seconds[f"search {name}"] = round(time.perf_counter() - started, 3)
+    if len(engines) > 1:
+        retrieval[" + ".join(engines)] = _measure(FusedEngine(list(engines.values())), questions, seed)
     about = {"seed": seed, **provenance(), "seconds": seconds, "dpi": dpi}
     about |= {"documents": report.documents, "pages": report.pages, "skipped_files": len(report.skipped)}
     about |= {"questions": len(questions), "questions_without_page": missing, "bad_rows": len(bad)}
@@ -113,7 +118,7 @@ def _answerable_here(questions: Sequence[Question], corpus: Path) -> tuple[list[
     return kept, len(with_gold) - len(kept)
 
 
-def _measure(engine: SearchEngine, questions: Sequence[Question], seed: int) -> dict[str, dict[str, Any]]:
+def _measure(engine: SearchEngine | FusedEngine, questions: Sequence[Question], seed: int) -> dict[str, dict[str, Any]]:
     gold = {question.uid: question.gold_page_ids for question in questions}
     ranked: dict[str, dict[str, list[str]]] = {setting: {} for setting in SETTINGS}
     by_document: dict[str, list[Question]] = {}
