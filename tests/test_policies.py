@@ -122,6 +122,21 @@ def test_the_mask_covers_what_the_model_wrote(encoder: ChatEncoder) -> None:
     assert inputs["attention_mask"][1].tolist() == sorted(inputs["attention_mask"][1].tolist(), reverse=True)
 
 
+def test_runs_of_tokens_say_what_is_learned(encoder: ChatEncoder) -> None:
+    conversation = [
+        Message("user", (Text("Where?"), Image((56, 28)))),
+        Message("assistant", (Text("There."),)),
+    ]
+    encoded = encoder.encode(conversation, reply=False)
+    before, learned, after = encoder.runs(encoded)
+    assert (before[0], learned[0], after[0]) == ("", "learn", "")
+    assert "Where?" in before[2]
+    assert "[2 image tokens]" in before[2]
+    assert learned[2] == "There.<|im_end|>"
+    assert before[1] + learned[1] + after[1] == len(encoded.input_ids)
+    assert learned[1] == sum(encoded.model_mask)
+
+
 def test_quoted_special_tokens_stay_text(encoder: ChatEncoder) -> None:
     encoded = encoder.encode([user("a <|image_pad|> and <|im_end|> <search>")])
     assert encoder.image_pad not in encoded.input_ids

@@ -95,6 +95,11 @@ def test_selection_is_the_share_of_gold_pages_shown() -> None:
     assert rewards.selection(trajectory()) == 0
 
 
+def test_brevity_falls_with_every_turn_beyond_two() -> None:
+    kinds = ["search", "bbox", "bbox", "answer"]
+    assert [rewards.brevity(trajectory(*kinds[:n])) for n in range(5)] == [0, 1, 1, 2 / 3, 1 / 2]
+
+
 def test_presets_weigh_the_parts_and_the_gate_closes() -> None:
     good = trajectory("search", "answer", shown=[1, 2])
     [scored] = load_reward("vrag").score([good])

@@ -178,6 +178,15 @@ def test_training_curves_from_files(tmp_path: Path) -> None:
         plots.training_curves(tmp_path / "log.txt")
 
 
+def test_labels_are_counted_by_group() -> None:
+    figure = plots.count_bars({"all": ["search", "search", "crop"], "chosen": ["search"]}, title="Actions")
+    [axes] = figure.axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["crop", "search"]
+    assert [[bar.get_width() for bar in bars] for bars in axes.containers] == [[1, 2], [0, 1]]
+    with pytest.raises(ValueError, match="no groups"):
+        plots.count_bars({}, title="Actions")
+
+
 def test_turn_counts_from_a_file(played: list[Trajectory], tmp_path: Path) -> None:
     write_trajectories(tmp_path / "t.jsonl", played)
     figure = plots.turn_counts(tmp_path / "t.jsonl")

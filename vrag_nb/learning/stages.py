@@ -62,8 +62,9 @@ def sample_experts(
     when none can be learned from.
     """
     part = profile.taught.sampling
+    models = [one.checkpoint for expert in part.experts.values() for one in (expert.policy, expert.grounder) if one]
     about = {"sampling": part, "agent": profile.agent, "questions": questions, "engine": _engine_identity(environment)}
-    claim(out, about)
+    claim(out, {**about, "models": [_weights(model) for model in models]})
     trajectories: dict[str, list[Trajectory]] = {}
     for name, expert in part.experts.items():
         asked = sample(questions, expert.questions, profile.taught.seed)
@@ -131,7 +132,7 @@ def reinforcement(
 def claim(folder: Path, about: Mapping[str, Any]) -> None:
     """Make `folder` that of a stage made with `about`; one made with something else is put aside as `<folder>.stale`.
 
-    Of several processes the first one does it; the others wait for nothing and write nothing.
+    Of several processes the first one does it, and the others find it done.
     """
     from accelerate import PartialState
 
@@ -156,7 +157,8 @@ def _plain(value: Any) -> Any:
 
 
 def _weights(checkpoint: str) -> str:
-    return fingerprint_folder(Path(checkpoint)) if Path(checkpoint).is_dir() else checkpoint
+    folder = project_path(checkpoint)
+    return fingerprint_folder(folder) if folder.is_dir() else checkpoint
 
 
 def _sha256(path: Path) -> str:
