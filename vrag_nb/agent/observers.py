@@ -146,3 +146,8 @@ def _image_observation(
         shown_size=view.shown_size,
         image_tokens=view.tokens,
     )
+
+
+def refuse_crop(session: Session, action: Action, hits: list[Hit]) -> list[Observation]:
+    """An observer for `bbox` that shows nothing: how an environment without crops answers a box."""
+    raise InvalidAction("images cannot be enlarged here; search for another page, or answer.")

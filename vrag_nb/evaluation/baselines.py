@@ -27,12 +27,12 @@ from typing import ClassVar
 
 from vrag_nb.agent.actions import Action
 from vrag_nb.agent.environment import Engine, Environment
-from vrag_nb.agent.observers import InvalidAction, Session, Settings
+from vrag_nb.agent.observers import Settings, refuse_crop
 from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.policy import Generation, Policy
 from vrag_nb.agent.rollout import rollout
-from vrag_nb.agent.trajectory import Observation, Trajectory, Turn, assistant_message, opening
-from vrag_nb.records import Hit, Question
+from vrag_nb.agent.trajectory import Trajectory, Turn, assistant_message, opening
+from vrag_nb.records import Question
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ class AgentNoCrop(System):
     def environment(self, context: Context) -> Environment:
         without = "Use <search>query</search> or <answer>answer</answer>."
         settings = context.settings.model_copy(update={"formats": without})
-        return Environment(context.engine, context.pages, settings, context.prompt, observers={"bbox": _no_crop})
+        return Environment(context.engine, context.pages, settings, context.prompt, observers={"bbox": refuse_crop})
 
 
 @register
@@ -187,7 +187,3 @@ class Agent(System):
 
     def environment(self, context: Context) -> Environment:
         return Environment(context.engine, context.pages, context.settings, context.prompt)
-
-
-def _no_crop(session: Session, action: Action, hits: list[Hit]) -> list[Observation]:
-    raise InvalidAction("images cannot be enlarged here; search for another page, or answer.")

@@ -20,16 +20,14 @@ from vrag_nb.evaluation.evaluate import evaluate
 from vrag_nb.evaluation.metrics import paired_bootstrap
 from vrag_nb.evaluation.report import answers_markdown, write_json, write_text
 
-SYSTEM = "agent"
-
 
 def compare_policies(
-    policies: Mapping[str, Callable[[], Policy]], out: Path, *, seed: int = 0, **options: Any
+    policies: Mapping[str, Callable[[], Policy]], out: Path, *, system: str = "agent", seed: int = 0, **options: Any
 ) -> dict[str, Any]:
     """`{"answers": {name: ...}, "comparisons": {...}}` as in metrics.json, by policy instead of by system.
 
     policies: what loads each, by name, in the order of training; one at a time is in memory. options: of `evaluate`,
-    apart from policy, systems and out. Nothing is written for no policies.
+    apart from policy, systems and out. system: what every policy acts as. Nothing is written for no policies.
     """
     out = Path(out)
     if not policies:
@@ -38,9 +36,9 @@ def compare_policies(
     right: dict[str, dict[str, float]] = {}
     for name, load in policies.items():
         policy = load()
-        metrics = evaluate(policy=policy, systems=[SYSTEM], out=out / name, seed=seed, **options)
+        metrics = evaluate(policy=policy, systems=[system], out=out / name, seed=seed, **options)
         policy.close()
-        answers[name] = metrics["answers"][SYSTEM]
+        answers[name] = metrics["answers"][system]
         right[name] = _right(out / name / "predictions.jsonl")
     differences = {
         f"{after}_minus_{before}": paired_bootstrap(right[after], right[before], seed).model_dump(mode="json")

@@ -12,13 +12,11 @@ from collections.abc import Mapping
 
 from PIL import Image as PILImage
 
-from vrag_nb.agent.actions import Action
 from vrag_nb.agent.environment import Environment, Observer
-from vrag_nb.agent.observers import InvalidAction, Session, Settings
+from vrag_nb.agent.observers import Session, Settings, refuse_crop
 from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.policy import Image
 from vrag_nb.agent.prompting import fill_prompt, load_prompt
-from vrag_nb.agent.trajectory import Observation
 from vrag_nb.learning.experts import PrivilegedPlanner, search_words
 from vrag_nb.nano.deck_tasks import BUDGET, Box, DeckPool, DrawnPage, look_for
 from vrag_nb.nano.looking import Look
@@ -97,11 +95,6 @@ def play(
     while not session.done:
         environment.advance([session], expert.generate([session.conversation], [rng.getrandbits(32)]))
     return session
-
-
-def refuse_crop(session: Session, action: Action, hits: list[Hit]) -> list[Observation]:
-    """An observer that shows nothing: how an environment without crops answers a box."""
-    raise InvalidAction("images cannot be enlarged here; search for another page, or answer.")
 
 
 def session_sample(session: Session, pages: list[DrawnPage]) -> Sample:
