@@ -27,7 +27,7 @@ from typing import ClassVar
 
 from vrag_nb.agent.actions import Action
 from vrag_nb.agent.environment import Engine, Environment
-from vrag_nb.agent.observers import Settings, refuse_crop
+from vrag_nb.agent.observers import Session, Settings, refuse_crop
 from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.policy import Generation, Policy
 from vrag_nb.agent.rollout import rollout
