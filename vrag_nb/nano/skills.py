@@ -226,7 +226,7 @@ def as_markdown(sheet: dict[str, Any]) -> str:
 def legibility_figure(sheet: dict[str, Any]) -> Figure:
     """Accuracy against print size on the whole page, with and without the crop, a panel for each set of decks."""
     panels = {skill: views for skill, views in sheet.items() if skill.startswith("legibility")}
-    figure = figures.new_figure(6.0 * len(panels), 4.2)
+    figure = figures.new_figure(6.4 * len(panels), 4.2)
     for number, (skill, views) in enumerate(panels.items(), start=1):
         axes = figure.add_subplot(1, len(panels), number)
         labels = [_label(i) for i in range(len(PRINT_BINS) - 1)]
@@ -239,8 +239,11 @@ def legibility_figure(sheet: dict[str, Any]) -> Figure:
             ]
             axes.errorbar(places, values, yerr=spread, marker="o", capsize=3, color=colour, label=view)
         axes.set_xticks(range(len(labels)), labels)
-        axes.set(xlabel="print on the page as shown, pixels", ylabel="accuracy", ylim=(-0.02, 1.02), title=skill)
+        title = f"{skill.removeprefix('legibility, ').capitalize()}: reading the page whole, or its crop"
+        figures.chart(axes, title, "height of the print on the page as shown, pixels", "right answers")
+        axes.set_ylim(-0.02, 1.02)
         axes.legend(frameon=False)
+    figure.set_layout_engine("constrained", w_pad=0.1)
     return figure
 
 
