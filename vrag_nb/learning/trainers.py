@@ -88,12 +88,17 @@ def train(trainer: Any) -> Path:
     """Run to the end, from the last checkpoint where there is one; returns a folder that loads without peft."""
     out = Path(str(trainer.args.output_dir))
     trainer.train(resume_from_checkpoint=get_last_checkpoint(str(out)) if out.is_dir() else None)
+    final = out / "final"
     model = trainer.accelerator.unwrap_model(trainer.model)
     if hasattr(model, "merge_and_unload") and not getattr(model, "is_loaded_in_4bit", False):
-        model = model.merge_and_unload()
-    final = out / "final"
-    model.save_pretrained(final)
-    trainer.processing_class.save_pretrained(final)
+        merged = model.merge_and_unload()
+        if trainer.is_world_process_zero():
+            merged.save_pretrained(final)
+    else:
+        trainer.save_model(str(final))  # gathers weights that lie in parts on several cards
+    if trainer.is_world_process_zero():
+        trainer.processing_class.save_pretrained(final)
+    trainer.accelerator.wait_for_everyone()
     return final
 
 
