@@ -54,7 +54,7 @@ def file(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReques
         profile["learning"]["sampling"]["experts"]["nano-agent"]["policy"]["checkpoint"] = str(vlm)
         profile.setdefault("retriever", {})["checkpoint"] = str(random_retriever(vlm, here / "retriever"))
     path = here / "runs.yaml"
-    path.write_text(yaml.safe_dump(content))
+    path.write_text(yaml.safe_dump(content, sort_keys=False))  # checkpoints are compared in their order
     return path
 
 
