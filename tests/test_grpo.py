@@ -211,7 +211,16 @@ def test_training_is_watched_on_questions_it_does_not_learn_on(
     tiny_vlm_folder: Path, environment: Environment, tmp_path: Path
 ) -> None:
     dev = [question(f"dev{n}") for n in range(2)]
-    one = trainer(tiny_vlm_folder, environment, tmp_path, steps=2, validate_every=2, dev_questions=dev)
+    one = trainer(
+        tiny_vlm_folder,
+        environment,
+        tmp_path,
+        steps=2,
+        validate_every=2,
+        group_size=3,
+        micro_batch=3,
+        dev_questions=dev,
+    )
     one.add_callback(TrajectoryTables(one, tmp_path / "trajectories", environment.pages))
     train(one)
     rows = [row for row in read_log(tmp_path / "log.jsonl") if "eval_reward" in row]

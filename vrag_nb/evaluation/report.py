@@ -63,7 +63,7 @@ def print_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], 
     """The same table on a terminal."""
     table = Table(title=title, title_justify="left")
     for place, name in enumerate(head):
-        table.add_column(name, justify="right" if place else "left")
+        table.add_column(name, justify="right" if place else "left", overflow="fold")  # names stay whole
     for row in rows:
         table.add_row(*row)
     (console or Console()).print(table)

@@ -370,6 +370,7 @@ def _arguments(settings: GRPOSettings, trajectories: int, validate: bool) -> GRP
         num_generations=settings.group_size,
         per_device_train_batch_size=settings.micro_batch,
         gradient_accumulation_steps=trajectories // settings.micro_batch,
+        per_device_eval_batch_size=settings.group_size,  # TRL wants whole groups, though validation samples none
         num_iterations=settings.iterations,
         learning_rate=settings.learning_rate,
         lr_scheduler_type="constant_with_warmup",
