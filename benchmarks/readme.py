@@ -3,7 +3,7 @@
     python benchmarks/readme.py            # rewrite README.md
     python benchmarks/readme.py --check    # exit 1 if README.md says something else than results/
 
-Run it after `make nano-eval` and `make realdocs DIR=...`.
+Run it after `make nano-eval`, `make realdocs DIR=...` and `make run`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 from vrag_nb.evaluation.realdocs import realdocs_markdown
-from vrag_nb.evaluation.report import markdown
+from vrag_nb.evaluation.report import answers_markdown, markdown
 
 ROOT = Path(__file__).resolve().parent.parent
 BETWEEN = re.compile(r"(<!-- measured -->\n).*(<!-- /measured -->)", re.DOTALL)
@@ -25,6 +25,14 @@ def measured() -> str:
     """The tables, headings one level below the README's section."""
     nano = json.loads((ROOT / "results/nano/metrics.json").read_text(encoding="utf-8"))
     text = "`make nano-eval` (results/nano/metrics.json):\n" + markdown(nano).removeprefix("# Evaluation\n")
+    learned = ROOT / "results/nano/checkpoints/comparison.json"
+    if learned.is_file():
+        body = re.sub(
+            r"^## ", "#### ", answers_markdown(json.loads(learned.read_text(encoding="utf-8"))), flags=re.MULTILINE
+        )
+        text += (
+            f"\n## Learning in `make run`\n\n`make run`, one seed (results/nano/checkpoints/comparison.json):\n\n{body}"
+        )
     real = ROOT / "results/realdocs/metrics.json"
     if real.is_file():
         body = realdocs_markdown(json.loads(real.read_text(encoding="utf-8"))).removeprefix("# Real documents\n")

@@ -79,7 +79,7 @@ def test_experts_are_sampled_once_and_again_when_something_changed(
     one = profile(tiny_corpus, tiny_vlm_folder, sampling={"experts": {"planner": {"samples": 2}}, "size": 3})
     found = sample_experts(one, questions, world, tmp_path / "sampled", progress=False)
     assert len(found.trajectories["planner"]) == 8
-    assert found.accounts[0]["right answers"] == 8
+    assert found.accounts[0]["right and clean"] == 8
     assert len(read_rows(tmp_path / "sampled" / "train.parquet")) == len(found.chosen.trajectories) == 3
     written = (tmp_path / "sampled" / "planner.jsonl").stat().st_mtime_ns
     sample_experts(one, questions, world, tmp_path / "sampled", progress=False)

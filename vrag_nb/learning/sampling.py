@@ -132,5 +132,5 @@ def account(expert: str, trajectories: Sequence[Trajectory]) -> dict[str, Any]:
         "generated tokens": sum(one.generated_tokens for one in trajectories),
         "seconds": round(sum(one.seconds for one in trajectories), 1),
         "errors": sum(one.status == "error" for one in trajectories),
-        "right answers": sum(fault(one, (1, 10**6)) is None for one in trajectories),
+        "right and clean": sum(fault(one, (1, 10**6)) is None for one in trajectories),
     }
