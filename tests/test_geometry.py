@@ -17,6 +17,7 @@ from vrag_nb.agent.geometry import (
     render,
     show,
     shown_size,
+    snapped,
     to_thousandths,
 )
 
@@ -173,3 +174,17 @@ def test_overlap_by_hand() -> None:
     assert iou((0, 0, 2, 2), (1, 1, 3, 3)) == pytest.approx(1 / 7)
     assert iou((0, 0, 2, 2), (0, 0, 2, 2)) == 1
     assert iou((0, 0, 2, 2), (2, 0, 4, 2)) == 0
+
+
+@given(boxes(), SIDES, SIDES, st.sampled_from([1, 14, 28]))
+def test_snapping_widens_to_the_grid_and_stays_on_the_image(
+    box: tuple[float, ...], width: int, height: int, grid: int
+) -> None:
+    inside = scaled(box, (width, height))
+    x0, y0, x1, y1 = snapped(inside, (width, height), grid)
+    assert 0 <= x0 <= inside[0] < x0 + grid
+    assert 0 <= y0 <= inside[1] < y0 + grid
+    assert inside[2] <= x1 <= width
+    assert inside[3] <= y1 <= height
+    assert x0 % grid == y0 % grid == 0
+    assert all(end % grid == 0 or end == edge for end, edge in ((x1, width), (y1, height)))

@@ -12,10 +12,10 @@ from vrag_nb.agent.encoding import ChatEncoder
 from vrag_nb.agent.geometry import jittered
 from vrag_nb.documents.decks.generate import pretraining_deck
 from vrag_nb.nano.deck_tasks import BUDGET, DeckPool, DeckTasks
-from vrag_nb.nano.expert import EXPERT_SETTINGS, ExpertSamples, play, session_sample
+from vrag_nb.nano.expert import EXPERT_SETTINGS, ExpertSamples, ExpertTurns, play, session_sample
 from vrag_nb.nano.looking import UNASKED, covered_squares
 from vrag_nb.nano.lookups import drawn_table, reading_strip
-from vrag_nb.nano.model import NanoSize, build_nano_vlm, build_processor, save_checkpoint
+from vrag_nb.nano.model import FACTOR, NanoSize, build_nano_vlm, build_processor, save_checkpoint
 from vrag_nb.nano.recipe import tokenizer as make_tokenizer
 from vrag_nb.nano.retriever import (
     QueryGroup,
@@ -116,6 +116,33 @@ def test_expert_samples_are_conversations_that_end_in_an_answer(pool):
     samples = [sample for _ in range(10) for sample in ExpertSamples(pool)(rng, 1.0)]
     assert samples
     assert all("</answer>" in sample.turns[-1][1][0] for sample in samples)
+
+
+def test_turns_of_the_expert_are_what_it_says_in_the_environment(pool):
+    """Every single turn is a turn of a whole trajectory about the same question, up to its box's slack."""
+    rng = random.Random(8)
+    turns = [ExpertTurns(pool)(rng, 1.0) for _ in range(80)]
+    assert {sample.kind for sample in turns} == {"crop", "page", "enlarge", "wrong"}
+    for sample in turns:
+        _, action = actions.parse(str(sample.turns[-1][1][0]))
+        assert action.kind == {"enlarge": "bbox", "wrong": "search"}.get(sample.kind, "answer")
+        assert sample.learn_from == len(sample.turns) - 1
+        asked = next(part for part in sample.turns[-2][1] if isinstance(part, str))
+        question = next(one for _, questions in pool.decks for one in questions if one.query == asked)
+        pages = next(drawn for drawn, questions in pool.decks if question in questions)
+        recall = 0.0 if sample.kind == "wrong" else 1.0
+        said = [turn.text for turn in play(question, pages, random.Random(0), recall).turns]
+        assert sample.turns[-1][1][0] in said
+
+
+def test_boxes_of_the_expert_are_whole_squares(pool):
+    rng = random.Random(9)
+    for _ in range(20):
+        pages, questions = pool.pick(rng)
+        session = play(rng.choice(questions), pages, rng, recall=1.0)
+        for turn in session.turns:
+            if turn.action.box is not None:
+                assert all(value % FACTOR == 0 for value in turn.action.box)
 
 
 def test_batches_hold_distinct_pages():

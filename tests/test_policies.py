@@ -17,7 +17,7 @@ from conftest import RankedEngine, make_question, serving
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from PIL import Image as PILImage
-from transformers import AutoModelForImageTextToText, AutoProcessor, LogitsProcessor
+from transformers import AutoModelForImageTextToText, AutoProcessor, LogitsProcessor, LogitsProcessorList
 
 from vrag_nb.agent.encoding import ChatEncoder
 from vrag_nb.agent.environment import Environment, replay
@@ -73,7 +73,7 @@ class Scripted(LogitsProcessor):
 
 def force(policy: TransformersPolicy, monkeypatch: pytest.MonkeyPatch, scripts: Sequence[Sequence[int]]) -> None:
     original = policy._processors
-    monkeypatch.setattr(policy, "_processors", lambda *args: [*original(*args), Scripted(scripts)])
+    monkeypatch.setattr(policy, "_processors", lambda *args: LogitsProcessorList([*original(*args), Scripted(scripts)]))
 
 
 def ids_of(policy: TransformersPolicy, text: str) -> list[int]:

@@ -224,3 +224,10 @@ def jittered(rng: random.Random, box: Box, size: Size, amount: float = 0.05, mar
         min(float(size[0]), x1 + rng.uniform(0, dx)),
         min(float(size[1]), y1 + rng.uniform(0, dy)),
     )
+
+
+def snapped(box: Box, size: Size, grid: int = 28) -> Box:
+    """`box` (pixels of an image of `size`) widened to multiples of `grid` pixels, by default one visual token."""
+    x0, y0, x1, y1 = box
+    right, down = (min(float(edge), -(-end // grid) * grid) for end, edge in ((x1, size[0]), (y1, size[1])))
+    return x0 // grid * grid, y0 // grid * grid, right, down

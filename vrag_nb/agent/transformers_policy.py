@@ -34,9 +34,9 @@ from transformers import (
     TemperatureLogitsWarper,
     TopPLogitsWarper,
 )
-from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from vrag_nb.agent import actions
+from vrag_nb.agent.decoding import DEFAULT_PREFIX_BYTES, Decoder, to_read
 from vrag_nb.agent.encoding import VISION_TOKENS, ChatEncoder, Encoded
 from vrag_nb.agent.policy import (
     Conversation,
@@ -59,8 +59,10 @@ class TransformersPolicy(Policy):
     device: "cpu", "cuda", ...; by default the GPU when there is one. dtype: by default bfloat16 on a GPU, else float32.
     temperature 0 decodes greedily. batch_size: conversations per call of the model. threads: CPU threads; set it on a
     busy machine. max_prompt_tokens: longer prompts fail with an error of their own. seed: used when `generate` gets
-    none. vision_cache_bytes: memory for image features that later turns use again; by default 256 MiB for a folder and
-    none for a model in memory, whose weights may change. Raises ValueError for a model without its processor, and what
+    none. vision_cache_bytes, prefix_cache_bytes: memory for image features, and for keys and values, that later turns
+    use again; by default 256 and 512 MiB for a folder and none for a model in memory, whose weights may change (give
+    them, and call `forget` after each change). loop: who decodes, `agent.decoding` ("own", the default where it knows
+    the family) or transformers ("generate"). Raises ValueError for a model without its processor, and what
     `from_pretrained` raises for a bad folder.
     """
 
@@ -82,6 +84,8 @@ class TransformersPolicy(Policy):
         frame: Frame = "absolute",
         seed: int = 0,
         vision_cache_bytes: int | None = None,
+        prefix_cache_bytes: int | None = None,
+        loop: Literal["own", "generate"] | None = None,
     ) -> None:
         if threads is not None:
             torch.set_num_threads(threads)
@@ -100,9 +104,12 @@ class TransformersPolicy(Policy):
         self.max_new_tokens, self.temperature, self.top_p = max_new_tokens, temperature, top_p
         self.batch_size, self.max_prompt_tokens, self.frame = batch_size, max_prompt_tokens, frame
         self.seed, self._calls = seed, 0
-        cache_bytes = vision_cache_bytes if vision_cache_bytes is not None else 0 if in_memory else DEFAULT_CACHE_BYTES
-        use_cache = cache_bytes > 0 and cacheable(self.model)
-        self._vision = VisionCache(self.model, self.encoder, cache_bytes) if use_cache else None
+        self._decoder = None
+        if loop == "own" or (loop is None and cacheable(self.model)):
+            vision_bytes = _default(vision_cache_bytes, 0 if in_memory else DEFAULT_CACHE_BYTES)
+            vision = VisionCache(self.model, self.encoder, vision_bytes)
+            prefix_bytes = _default(prefix_cache_bytes, 0 if in_memory else DEFAULT_PREFIX_BYTES)
+            self._decoder = Decoder(self.model, self.encoder, vision, prefix_bytes)
         self.end_ids = self._end_ids()
         self.suppressed_ids = self._suppressed_ids()
         self._lock = threading.Lock()  # the model keeps the offsets of its positions between steps
@@ -119,7 +126,7 @@ class TransformersPolicy(Policy):
                     ready.append((index, self._encode(conversation)))
                 except (ValueError, OSError) as error:
                     results[index] = Generation.failed(str(error))
-            ready.sort(key=lambda item: len(item[1].input_ids))
+            ready.sort(key=lambda item: to_read(item[1]) if self._decoder else len(item[1].input_ids))
             for start in range(0, len(ready), self.batch_size):
                 indices, batch = zip(*ready[start : start + self.batch_size], strict=True)
                 generations = self._run(batch, [seeds[index] for index in indices])
@@ -128,9 +135,14 @@ class TransformersPolicy(Policy):
                 generation.text = boxes_to_shown(generation.text, conversations[index], self.frame)
             return [results[index] for index in range(len(conversations))]
 
+    def forget(self) -> None:
+        """Drop what is kept between turns: the model's weights have changed."""
+        if self._decoder is not None:
+            self._decoder.forget()
+
     def close(self) -> None:
         """Drop the model."""
-        self.model = self._vision = None
+        self.model = self._decoder = None
 
     def _encode(self, conversation: Conversation) -> Encoded:
         if self.frame != "absolute":  # messages with ids are taken by their ids and need no conversion
@@ -146,32 +158,36 @@ class TransformersPolicy(Policy):
 
     @torch.inference_mode()
     def _run(self, batch: Sequence[Encoded], seeds: Sequence[int]) -> list[Generation]:
-        inputs = self._inputs(batch)
-        prompt_length = inputs["input_ids"].shape[1]
         recorder = _LogProbs()
         training = self.model.training
         self.model.eval()
+        processors = self._processors(recorder, seeds)
+        if self._decoder is not None:
+            new = self._decoder.run(batch, processors, self._ends, self.max_new_tokens)
+        else:
+            new = self._generate(batch, processors)
+        self.model.train(training)
+        logprobs = recorder.finish(new[:, -1].to(self.model.device)).tolist()  # (batch, steps)
+        rows = zip(batch, new.tolist(), logprobs, strict=True)
+        return [self._generation(ids, row, len(encoded.input_ids)) for encoded, ids, row in rows]
+
+    def _generate(self, batch: Sequence[Encoded], processors: LogitsProcessorList) -> torch.Tensor:
+        """The new ids, (batch, steps), by transformers' own loop."""
+        tensors = self.encoder.collate(batch)
+        tensors.pop("model_mask")
+        inputs: dict[str, Any] = {name: tensor.to(self.model.device) for name, tensor in tensors.items()}
+        prompt_length = inputs["input_ids"].shape[1]
         sequences = self.model.generate(
             **inputs,
             generation_config=self._generation_config(),
-            logits_processor=self._processors(recorder, seeds),
+            logits_processor=processors,
             stopping_criteria=StoppingCriteriaList([_ClosingTag(self, prompt_length)]),
         )
-        self.model.train(training)
-        new_ids = sequences[:, prompt_length:].tolist()  # (batch, steps)
-        logprobs = recorder.finish(sequences[:, -1]).tolist()  # (batch, steps)
-        rows = zip(batch, new_ids, logprobs, strict=True)
-        return [self._generation(ids, row, len(encoded.input_ids)) for encoded, ids, row in rows]
+        return sequences[:, prompt_length:]
 
-    def _inputs(self, batch: Sequence[Encoded]) -> dict[str, Any]:
-        tensors = self.encoder.collate(batch, pixels=self._vision is None)
-        tensors.pop("model_mask")
-        inputs: dict[str, Any] = {name: tensor.to(self.model.device) for name, tensor in tensors.items()}
-        images = [image for encoded in batch for image in encoded.images]
-        if self._vision is not None and images:
-            features = BaseModelOutputWithPooling(pooler_output=self._vision.features(images))  # type: ignore[arg-type]
-            inputs["mm_encoder_outputs"] = {"image": features}
-        return inputs
+    def _ends(self, ids: list[int]) -> bool:
+        """Whether the last of the new `ids` ends the turn."""
+        return ids[-1] in self.end_ids or self.closes_action(ids)
 
     def _generation(self, ids: list[int], logprobs: list[float], prompt_tokens: int) -> Generation:
         count, reason = self._length(ids)
@@ -237,6 +253,10 @@ class TransformersPolicy(Policy):
         known = {i for i in [*self.tokenizer.all_special_ids, *vision, self.encoder.im_start] if i is not None}
         rows = self.model.get_output_embeddings().weight.shape[0]
         return sorted((known | set(range(len(self.tokenizer), rows))) - self.end_ids)
+
+
+def _default(value: int | None, otherwise: int) -> int:
+    return otherwise if value is None else value
 
 
 def _load(folder: str | Path, device: str | None, dtype: str | torch.dtype | None) -> PreTrainedModel:

@@ -40,13 +40,18 @@ class VisionCache:
 
     def features(self, images: Sequence[Image]) -> tuple[torch.Tensor, ...]:
         """One tensor (image tokens, width of the language model) per image."""
-        keys = [_key(image) for image in images]
+        keys = [image_key(image) for image in images]
         missing = {key: image for key, image in zip(keys, images, strict=True) if key not in self._kept}
         fresh = dict(zip(missing, self._encode(list(missing.values())), strict=True))
         found = {key: fresh[key] if key in fresh else self._kept[key] for key in keys}
         for key, value in found.items():
             self._remember(key, value)
         return tuple(found[key] for key in keys)
+
+    def forget(self) -> None:
+        """Drop everything kept: the weights have changed."""
+        self._kept.clear()
+        self._held = 0
 
     def _encode(self, images: list[Image]) -> Sequence[torch.Tensor]:
         if not images:
@@ -64,5 +69,6 @@ class VisionCache:
             self._held -= forgotten.nbytes
 
 
-def _key(image: Image) -> _Key:
+def image_key(image: Image) -> _Key:
+    """What an image is told apart by: its size and a digest of its pixels."""
     return image.size, hashlib.sha256(image.resolved().tobytes()).digest()

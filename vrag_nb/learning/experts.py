@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from vrag_nb.agent import actions
-from vrag_nb.agent.geometry import Box, Budget, View, jittered
+from vrag_nb.agent.geometry import Box, Budget, View, jittered, snapped
 from vrag_nb.agent.policy import Conversation, Generation, Image, Message, Policy, Text, generate_safely, last_image
 from vrag_nb.records import Question, page_id
 
@@ -43,12 +43,14 @@ class PrivilegedPlanner(Policy):
     meta_info (the generated corpora have them).
 
     slack: how far a box may reach beyond the gold region, as a share of its extent; drawn anew for each turn's seed.
+    grid: boxes are then widened to multiples of so many shown pixels. One visual token by default: a model cannot see
+    finer, and would be taught digits that it can only guess.
     """
 
     name = "privileged-planner"
 
-    def __init__(self, questions: Sequence[Question], slack: float = 0.04, seed: int = 0) -> None:
-        self.slack, self.seed = slack, seed
+    def __init__(self, questions: Sequence[Question], slack: float = 0.04, seed: int = 0, grid: int = 28) -> None:
+        self.slack, self.seed, self.grid = slack, seed, grid
         self._questions = {question.query: question for question in questions}
         self._longest_first = sorted(self._questions, key=len, reverse=True)
 
@@ -113,8 +115,8 @@ class PrivilegedPlanner(Policy):
             max(fact.box[2] for fact in facts) * size[0],
             max(fact.box[3] for fact in facts) * size[1],
         )
-        grown = jittered(rng, union, size, self.slack)
-        return "[" + ", ".join(str(round(value)) for value in view.from_page(grown)) + "]"
+        grown = jittered(rng, union, size, self.slack) if self.slack else union
+        return f"[{', '.join(str(round(value)) for value in snapped(view.from_page(grown), image.size, self.grid))}]"
 
 
 def search_words(question: Question, read: int = 0) -> str:

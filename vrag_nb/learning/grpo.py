@@ -30,12 +30,14 @@ from transformers import AutoProcessor, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import pad, split_pixel_values_by_grid, unsplit_pixel_values_by_grid
 
+from vrag_nb.agent.decoding import DEFAULT_PREFIX_BYTES
 from vrag_nb.agent.encoding import ChatEncoder, Encoded
 from vrag_nb.agent.environment import Environment
 from vrag_nb.agent.policy import Conversation
 from vrag_nb.agent.rollout import rollout
 from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.agent.transformers_policy import TransformersPolicy
+from vrag_nb.agent.vision_cache import DEFAULT_CACHE_BYTES
 from vrag_nb.learning.advantages import group_advantages
 from vrag_nb.learning.curves import CurveLog
 from vrag_nb.learning.rewards import Reward, Scored
@@ -160,6 +162,8 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
             temperature=temperature,
             max_new_tokens=self.settings.max_new_tokens,
             batch_size=self.settings.rollout_batch,
+            vision_cache_bytes=DEFAULT_CACHE_BYTES,
+            prefix_cache_bytes=DEFAULT_PREFIX_BYTES,
         )
 
     def _rollout(self, inputs: Sequence[dict[str, Any]]) -> list[Trajectory]:
@@ -171,7 +175,9 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
         ]
         seed = self.settings.seed * 1_000_003 + self.state.global_step
         with torch.no_grad():
-            return rollout(self._policy, self.environment, rows, concurrency=len(rows), seed=seed, progress=False)
+            found = rollout(self._policy, self.environment, rows, concurrency=len(rows), seed=seed, progress=False)
+        self._policy.forget()  # the weights are about to change
+        return found
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         """Greedy rollouts of the development questions, shared out over the processes; logged as `eval_...`."""
@@ -181,6 +187,7 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
         model.eval()
         with torch.no_grad():
             found = rollout(self._greedy_policy, self.environment, mine, concurrency=len(mine), progress=False)
+        self._greedy_policy.forget()
         self.dev_trajectories = found
         self._log_step(found, self._score(found))
         figures = {f"eval_{name}": sum(values) / len(values) for name, values in self._metrics["eval"].items()}

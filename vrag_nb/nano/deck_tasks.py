@@ -20,7 +20,7 @@ import numpy as np
 import pymupdf
 from PIL import Image
 
-from vrag_nb.agent.geometry import Box, Budget, jittered, render
+from vrag_nb.agent.geometry import Box, Budget, jittered, render, snapped
 from vrag_nb.nano.glyphs import Glyph
 from vrag_nb.nano.looking import Look
 from vrag_nb.nano.model import MAX_PIXELS, MIN_PIXELS
@@ -167,10 +167,11 @@ def look_for(
 
 
 def written_box(box: Box, page: Image.Image, shown: Image.Image) -> str:
-    """A box in page pixels as the agent writes it: `[x1, y1, x2, y2]` in pixels of the shown page."""
+    """A box in page pixels as the agent writes it: `[x1, y1, x2, y2]` in pixels of the shown page, whole squares."""
     across, down = shown.width / page.width, shown.height / page.height
     x0, y0, x1, y1 = box
-    return f"[{round(x0 * across)}, {round(y0 * down)}, {round(x1 * across)}, {round(y1 * down)}]"
+    shown_box = snapped((x0 * across, y0 * down, x1 * across, y1 * down), shown.size)
+    return f"[{', '.join(str(round(value)) for value in shown_box)}]"
 
 
 class DeckPool:
@@ -234,8 +235,7 @@ class DeckTasks:
             return self._asked("crop", pages, number, question, question.query, question.reference_answer, box)
         if not question.needs_crop:
             return self._asked("page", pages, number, question, question.query, question.reference_answer)
-        place = jittered(random.Random(0), page.box(tuple(fact["box"])), page.image.size, 0.0)
-        written = written_box(place, page.image, page.window()[0])
+        written = written_box(page.box(tuple(fact["box"])), page.image, page.window()[0])
         return self._asked("point", pages, number, question, f"Where: {question.query}", written)
 
     def matches(self, rng: random.Random, difficulty: float) -> Sample:

@@ -13,12 +13,13 @@ from collections.abc import Mapping
 from PIL import Image as PILImage
 
 from vrag_nb.agent.environment import Environment, Observer
+from vrag_nb.agent.geometry import jittered
 from vrag_nb.agent.observers import Session, Settings, refuse_crop
 from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.policy import Image
 from vrag_nb.agent.prompting import fill_prompt, load_prompt
 from vrag_nb.learning.experts import PrivilegedPlanner, search_words
-from vrag_nb.nano.deck_tasks import BUDGET, Box, DeckPool, DrawnPage, look_for
+from vrag_nb.nano.deck_tasks import BUDGET, Box, DeckPool, DrawnPage, look_for, written_box
 from vrag_nb.nano.looking import Look
 from vrag_nb.nano.samples import Sample
 from vrag_nb.records import Hit, Page, Question, page_id
@@ -86,7 +87,7 @@ def play(
 ) -> Session:
     """The expert's session on a question, in the real environment over the question's deck."""
     store = DeckPages(question.document, pages)
-    expert = PrivilegedPlanner([question])
+    expert = PrivilegedPlanner([question], slack=0.0)
     facts = question.needed_facts
     gold = {search_words(question, n): page_id(question.document, fact["page"]) for n, fact in enumerate(facts)}
     engine = FlawedSearch(store.names, gold, rng, recall)
@@ -140,6 +141,65 @@ def forced_sample(question: Question, pages: list[DrawnPage], rng: random.Random
     looks = [look_for(question, pages[number], number + 1, 3, place) for place, number in enumerate(chosen)]
     words = [pages[number].words_in() for number in chosen]
     return Sample("forced", turns, learn_from=3, words=words, looks=[look for look in looks if look])
+
+
+class ExpertTurns:
+    """Draws single turns of the expert: a question, one view, and what the expert says to it.
+
+    Half the time the first search comes before; no other view does. A third of the tokens of a trajectory for one of
+    its hard turns: reading a crop (a looser one than the expert's own, as a model's are), enlarging or answering on the
+    right page, leaving a wrong one.
+    """
+
+    def __init__(self, pool: DeckPool) -> None:
+        self.pool, self.prompt = pool, load_prompt("nano")
+
+    def __call__(self, rng: random.Random, difficulty: float) -> Sample:
+        pages, questions = self.pool.pick(rng)
+        question = rng.choice([question for question in questions if len(question.needed_facts) == 1])
+        fact, kind = question.needed_facts[0], rng.random()
+        number = fact["page"]
+        page = pages[number - 1]
+        if kind < 0.5:
+            box = jittered(rng, page.box(tuple(fact["box"])), page.image.size, rng.uniform(0, 0.3))
+            return self._turn("crop", rng, question, pages, number, told_answer(question), box)
+        if kind < 0.8 or len(pages) == 1:
+            said = enlarging(question, page) if question.needs_crop else told_answer(question)
+            return self._turn("enlarge" if question.needs_crop else "page", rng, question, pages, number, said)
+        wrong = rng.choice([other for other in range(1, len(pages) + 1) if other != number])
+        said = f"<think>Not the right page.</think>\n<search>{search_words(question)}</search>"
+        return self._turn("wrong", rng, question, pages, wrong, said)
+
+    def _turn(
+        self,
+        kind: str,
+        rng: random.Random,
+        question: Question,
+        pages: list[DrawnPage],
+        number: int,
+        said: str,
+        box: Box | None = None,
+    ) -> Sample:
+        page = pages[number - 1]
+        before: list[tuple[str, list[str | PILImage.Image]]] = [
+            ("user", [fill_prompt(self.prompt, question.query)]),
+            ("assistant", [f"<think>I need to find the page.</think>\n<search>{search_words(question)}</search>"]),
+        ]
+        turns = before if rng.random() < 0.5 else []
+        turns = [*turns, ("user", [question.query, page.window(box)[0]]), ("assistant", [said])]
+        look = look_for(question, page, number, len(turns) - 1, 0, box)
+        return Sample(kind, turns, learn_from=len(turns) - 1, words=[page.words_in(box)], looks=[look] if look else [])
+
+
+def told_answer(question: Question) -> str:
+    """The expert's last turn, of a question with one fact."""
+    return f"<think>I read {question.needed_facts[0]['value']}.</think>\n<answer>{question.reference_answer}</answer>"
+
+
+def enlarging(question: Question, page: DrawnPage) -> str:
+    """The expert's turn on the right page, where the print is small."""
+    box = page.box(tuple(question.needed_facts[0]["box"]))
+    return f"<think>Right page, small print.</think>\n<bbox>{written_box(box, page.image, page.window()[0])}</bbox>"
 
 
 class ExpertSamples:

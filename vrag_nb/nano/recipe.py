@@ -33,7 +33,7 @@ from transformers import PreTrainedTokenizerBase, Qwen2_5_VLForConditionalGenera
 from vrag_nb.documents.decks.generate import pretraining_deck
 from vrag_nb.nano.aligning import Stream, train_streams
 from vrag_nb.nano.deck_tasks import DeckPool, DeckTasks, DrawnPage, repainted, words_of
-from vrag_nb.nano.expert import ExpertSamples
+from vrag_nb.nano.expert import ExpertSamples, ExpertTurns
 from vrag_nb.nano.lookups import drawn_table, reading_strip
 from vrag_nb.nano.model import FACTOR, build_nano_vlm, build_processor, save_checkpoint
 from vrag_nb.nano.optimisation import load_state
@@ -315,10 +315,10 @@ def act(recipe: Recipe) -> None:
     processor = build_processor(tokenizer())
     pool = DeckPool(partial(mixed_deck, recipe), size=14, draws_per_deck=120)
     streams = [
-        Stream("act", ExpertSamples(pool, max_turns=5), 8, buckets=6),
-        Stream("search", searches(pool), 8, buckets=4),
-        Stream("deck", DeckTasks(pool).lookups, 8, buckets=4),
-        Stream("match", DeckTasks(pool).matches, 6, buckets=4),
+        Stream("act", ExpertSamples(pool, max_turns=5), 6, buckets=6),
+        Stream("turn", ExpertTurns(pool), 24, buckets=4),
+        Stream("read", reading_strip, 24),
+        Stream("search", searches(pool), 16, buckets=4),
     ]
     train_streams(
         model,

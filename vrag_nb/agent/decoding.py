@@ -1,0 +1,251 @@
+"""A decode loop that computes nothing twice, for models of the Qwen2-VL and Qwen2.5-VL families.
+
+`generate` of transformers reads a conversation's whole prompt anew at every turn, and copies the keys and values of
+all tokens at every step. Here the keys and values of a conversation are kept when its turn ends, so the next turn reads
+only what was shown since; they grow in place; and rows that are done leave the batch. What is computed is the same,
+which tests/test_decoding.py compares with `generate`, ids and log-probabilities.
+
+Keys and values are kept by what they were made from: the tokens and the pixels. They are good for one set of weights
+only: whoever changes the weights calls `forget`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import DynamicCache, LogitsProcessorList
+from transformers.cache_utils import DynamicLayer
+
+from vrag_nb.agent.encoding import ChatEncoder, Encoded
+from vrag_nb.agent.vision_cache import VisionCache, image_key
+
+DEFAULT_PREFIX_BYTES = 512 * 2**20
+
+
+class GrowingLayer(DynamicLayer):
+    """Keys and values (batch, heads, tokens, width) of one layer in buffers with room to grow."""
+
+    def __init__(self, keys: torch.Tensor, values: torch.Tensor, room: int) -> None:
+        super().__init__()
+        self.dtype, self.device, self.is_initialized = keys.dtype, keys.device, True
+        self._length, shape = keys.shape[2], (*keys.shape[:2], keys.shape[2] + room, keys.shape[3])
+        self._keys, self._values = keys.new_empty(shape), values.new_empty(shape)
+        self._write(0, keys, values)
+
+    def _write(self, start: int, keys: torch.Tensor, values: torch.Tensor) -> None:
+        self._length = start + keys.shape[2]
+        self._keys[:, :, start : self._length], self._values[:, :, start : self._length] = keys, values
+        self.keys, self.values = self._keys[:, :, : self._length], self._values[:, :, : self._length]
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        self._write(self._length, key_states, value_states)
+        assert self.keys is not None
+        assert self.values is not None
+        return self.keys, self.values
+
+    def get_seq_length(self) -> int:
+        return self._length
+
+    def keep_rows(self, rows: torch.Tensor) -> None:
+        self._keys, self._values = self._keys[rows], self._values[rows]
+        self.keys, self.values = self._keys[:, :, : self._length], self._values[:, :, : self._length]
+
+
+@dataclass(frozen=True)
+class _Start:
+    """What is known of a row before it is read: its kept keys and values, and what of it is new.
+
+    past: (layers, 2, heads, tokens, width), or None. positions: (3, all tokens), M-RoPE. new: the ids after the past.
+    images: the row's images that lie in `new`.
+    """
+
+    past: torch.Tensor | None
+    positions: torch.Tensor
+    new: list[int]
+    images: list[Any]
+
+    @property
+    def known(self) -> int:
+        return 0 if self.past is None else self.past.shape[3]
+
+
+class Decoder:
+    """Runs batches of conversations. Not thread-safe.
+
+    model: `Qwen2VLForConditionalGeneration` or its 2.5 sibling, adapters inside it or not. prefix_bytes: memory for the
+    keys and values of conversations whose next turn has not come yet; the oldest are dropped beyond it.
+    """
+
+    def __init__(
+        self, model: Any, encoder: ChatEncoder, vision: VisionCache, prefix_bytes: int = DEFAULT_PREFIX_BYTES
+    ) -> None:
+        self.model, self.encoder, self.vision, self.prefix_bytes = model, encoder, vision, prefix_bytes
+        self._kept: OrderedDict[bytes, torch.Tensor] = OrderedDict()
+        self._held = 0
+
+    def forget(self) -> None:
+        """Drop everything kept."""
+        self.vision.forget()
+        self._kept.clear()
+        self._held = 0
+
+    @torch.inference_mode()
+    def run(
+        self,
+        batch: Sequence[Encoded],
+        processors: LogitsProcessorList,
+        stopped: Callable[[list[int]], bool],
+        max_new_tokens: int,
+    ) -> torch.Tensor:
+        """The ids that the rows continue with, (batch, steps), padded on the right.
+
+        processors: see (batch, tokens so far) ids and (batch, vocabulary) logits each step, the rows that are done
+        included; the greatest score is taken. stopped: whether a row's new ids end its turn.
+        """
+        starts = [self._start(encoded) for encoded in batch]
+        cache, mask, logits = self._read(starts, max_new_tokens)
+        following = torch.stack([start.positions.max() + 1 for start in starts])
+        rows, done = list(range(len(batch))), [False] * len(batch)
+        written: list[list[int]] = [[] for _ in batch]
+        scores = logits
+        for step in range(max_new_tokens):
+            seen = torch.tensor(written, device=logits.device) if step else mask.new_zeros(len(batch), 1)
+            chosen = processors(seen, scores).argmax(-1).tolist()  # type: ignore[arg-type]
+            for row, token in enumerate(chosen):
+                written[row].append(self.encoder.pad_id if done[row] else token)
+                if not done[row] and (stopped(written[row]) or step + 1 == max_new_tokens):
+                    done[row] = True
+                    place = rows.index(row)
+                    self._keep(batch[row], written[row], cache, mask[place], place)
+            if all(done):
+                break
+            staying = [place for place, row in enumerate(rows) if not done[row]]
+            if len(staying) <= 0.7 * len(rows):
+                chosen_rows = torch.tensor(staying, device=mask.device)
+                for layer in cache.layers:
+                    layer.keep_rows(chosen_rows)
+                mask, rows = mask[chosen_rows], [rows[place] for place in staying]
+            mask = torch.cat([mask, mask.new_ones(len(rows), 1)], 1)
+            positions = (following[rows] + step).view(1, -1, 1).expand(3, -1, 1)
+            tokens = torch.tensor([[written[row][-1]] for row in rows], device=mask.device)
+            hidden = self._forward(self._embedding(tokens), mask, positions, cache)
+            scores = scores.index_copy(0, torch.tensor(rows, device=scores.device), self._logits(hidden))
+        return torch.tensor(written)
+
+    # reading
+
+    def _start(self, encoded: Encoded) -> _Start:
+        ids, written = encoded.input_ids, _written(encoded)
+        past = self._taken(_digest(ids[:written], self._images(encoded, 0, written)))
+        known = 0 if past is None else past.shape[3]
+        return _Start(past, self._positions(encoded), ids[known:], self._images(encoded, known, len(ids)))
+
+    def _images(self, encoded: Encoded, start: int, end: int) -> list[Any]:
+        """The images that lie between two places of a conversation."""
+        before = encoded.input_ids[:start].count(self.encoder.vision_start)
+        return encoded.images[before : before + encoded.input_ids[start:end].count(self.encoder.vision_start)]
+
+    def _positions(self, encoded: Encoded) -> torch.Tensor:
+        """(3, tokens): the model's own M-RoPE positions of the whole conversation."""
+        ids = torch.tensor([encoded.input_ids], device=self.model.device)
+        if not encoded.images:
+            return torch.arange(ids.shape[1], device=ids.device).expand(3, -1)
+        types = (ids == self.encoder.image_pad).int()
+        grid = self.encoder.grid(encoded.images).to(ids.device)
+        mask = torch.ones_like(ids)
+        return self.model.model.get_rope_index(ids, types, image_grid_thw=grid, attention_mask=mask)[0][:, 0]
+
+    def _read(self, starts: Sequence[_Start], room: int) -> tuple[Any, torch.Tensor, torch.Tensor]:
+        """The cache and mask after reading what is new, and the logits (batch, vocabulary) of the next tokens.
+
+        Pasts and new tokens are both padded on the left, so a row may have a gap between them, which the mask hides.
+        """
+        known, new = max(start.known for start in starts), max(len(start.new) for start in starts)
+        device = self.model.device
+        mask = torch.zeros(len(starts), known + new, dtype=torch.long, device=device)
+        ids = torch.full((len(starts), new), self.encoder.pad_id, device=device)
+        positions = torch.zeros(3, len(starts), new, dtype=torch.long, device=device)
+        for row, start in enumerate(starts):
+            count = len(start.new)
+            mask[row, known - start.known : known] = 1
+            mask[row, known + new - count :] = 1
+            ids[row, new - count :] = torch.tensor(start.new, device=device)
+            positions[:, row, new - count :] = start.positions[:, start.known :]
+        embedded = self._embedding(ids)
+        if images := [image for start in starts for image in start.images]:
+            features = torch.cat(list(self.vision.features(images)))
+            embedded = embedded.index_put(((ids == self.encoder.image_pad).nonzero(as_tuple=True)), features)
+        cache = self._cache(starts, known, new + room)
+        hidden = self._forward(embedded, mask, positions, cache)
+        return cache, mask, self._logits(hidden)
+
+    def _cache(self, starts: Sequence[_Start], known: int, room: int) -> Any:
+        config = self.model.config.get_text_config()
+        heads = config.num_key_value_heads
+        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        past = torch.zeros(
+            (config.num_hidden_layers, 2, len(starts), heads, known, width),
+            dtype=self._embedding.weight.dtype,
+            device=self.model.device,
+        )
+        for row, start in enumerate(starts):
+            if start.past is not None:
+                past[:, :, row, :, known - start.known :] = start.past
+        cache = DynamicCache()
+        cache.layers = [GrowingLayer(keys, values, room) for keys, values in past]
+        return cache
+
+    @property
+    def _embedding(self) -> Any:
+        return self.model.get_input_embeddings()
+
+    def _forward(self, embedded: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor, cache: Any) -> torch.Tensor:
+        """Hidden states (batch, width) of the last tokens."""
+        found = self.model.model.language_model(
+            inputs_embeds=embedded, attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True
+        )
+        return found.last_hidden_state[:, -1]
+
+    def _logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        return self.model.lm_head(hidden).float()
+
+    # keeping
+
+    def _keep(self, encoded: Encoded, written: list[int], cache: Any, mask: torch.Tensor, row: int) -> None:
+        """Remember a row whose turn ended; its last token has not been read and is left out."""
+        where = mask.bool().nonzero().flatten()
+        kept = torch.stack(
+            [torch.stack([layer.keys[row][:, where], layer.values[row][:, where]]) for layer in cache.layers]
+        )
+        self._kept[_digest([*encoded.input_ids, *written], encoded.images)] = kept
+        self._held += kept.nbytes
+        while self._held > self.prefix_bytes and self._kept:
+            _, dropped = self._kept.popitem(last=False)
+            self._held -= dropped.nbytes
+
+    def _taken(self, key: bytes) -> torch.Tensor | None:
+        """What was kept under a key; it is used once, for the conversation moves on."""
+        found = self._kept.pop(key, None)
+        self._held -= found.nbytes if found is not None else 0
+        return found
+
+
+def to_read(encoded: Encoded) -> int:
+    """How many tokens of a conversation come after the model's last turn."""
+    return len(encoded.input_ids) - _written(encoded)
+
+
+def _written(encoded: Encoded) -> int:
+    """Where the model's last turn ends."""
+    return next((n for n in range(len(encoded.model_mask), 0, -1) if encoded.model_mask[n - 1]), 0)
+
+
+def _digest(ids: Sequence[int], images: Sequence[Any]) -> bytes:
+    return hashlib.sha256(repr((list(ids), [image_key(image) for image in images])).encode()).digest()
