@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from vrag_nb.documents.annotations import check_pages
 from vrag_nb.documents.mmlongbench import read_mmlongbench
+from vrag_nb.records import Page, Question, page_id
 
-REALDOCS = Path(os.environ.get("VRAG_REALDOCS", Path(__file__).parents[2] / "shared" / "realdocs"))
+REALDOCS = Path(os.environ.get("VRAG_NB_REALDOCS", Path(__file__).parents[2] / "shared" / "realdocs"))
 ROW = {
     "doc_id": "annual.report.pdf",
     "doc_type": "Financial report",
@@ -33,7 +35,12 @@ def test_a_row_becomes_a_question(tmp_path):
     assert question.gold_page_ids == ["annual.report_7", "annual.report_9"]
     assert question.reference_answer == "51%"
     assert (question.meta_info.source_type, question.meta_info.query_type) == ("chart+text", "multi_hop")
-    assert question.meta_info.model_extra == {"doc_type": "Financial report", "answer_format": "Float"}
+    assert question.meta_info.model_extra == {
+        "doc_type": "Financial report",
+        "answer_format": "Float",
+        "benchmark": "mmlongbench",
+        "columns": ["chart", "text"],
+    }
 
 
 def test_unanswerable_questions(tmp_path):
@@ -41,6 +48,7 @@ def test_unanswerable_questions(tmp_path):
     (question,), _ = read(tmp_path, row)
     assert question.reference_answer == "not answerable"
     assert (question.meta_info.reference_page, question.meta_info.query_type) == ([], "unanswerable")
+    assert (question.meta_info.model_extra or {})["columns"] == ["unanswerable"]
 
 
 def test_uids_are_unique_and_do_not_move_when_a_row_is_bad(tmp_path):
@@ -108,3 +116,29 @@ def test_the_real_slice_is_read_whole():
     assert {question.document for question in questions} <= documents
     unanswerable = [row for row in rows if row["answer"] == "Not answerable"]
     assert sum(question.reference_answer == "not answerable" for question in questions) == len(unanswerable)
+
+
+@pytest.mark.skipif(not (REALDOCS / "samples.json").is_file(), reason=f"no real documents at {REALDOCS}")
+def test_the_real_slice_points_at_pages_that_are_there():
+    """Every gold page is one of its PDF's pages; where an answer can be quoted, it is there more than a page away."""
+    pymupdf = pytest.importorskip("pymupdf")
+    questions, _ = read_mmlongbench(REALDOCS / "samples.json")
+    pages: list[Page] = []
+    texts: dict[str, str] = {}
+    for path in sorted((REALDOCS / "documents").glob("*.pdf")):
+        with pymupdf.open(path) as document:
+            for number, page in enumerate(document, start=1):
+                name = page_id(path.stem, number)
+                texts[name] = " ".join(page.get_text().lower().split())
+                pages.append(Page(page_id=name, document=path.stem, page=number, image="", width=1, height=1))
+    kept, problems = check_pages(questions, pages)
+    assert (kept, problems) == (questions, [])
+    answerable = [one for one in questions if one.meta_info.query_type != "unanswerable"]
+    printed = [one for one in answerable if len(one.reference_answer) > 2 and one.reference_answer[0] != "["]
+    hits = {shift: sum(_holds(texts, one, shift) for one in printed) for shift in (-1, 0, 1)}
+    assert hits[0] > max(hits[-1], hits[1])  # 1-based: pages before or after hold the answer less often
+
+
+def _holds(texts: dict[str, str], question: Question, shift: int) -> bool:
+    names = [page_id(question.document, page + shift) for page in question.meta_info.reference_page]
+    return any(question.reference_answer.lower() in texts.get(name, "") for name in names)

@@ -14,15 +14,20 @@ model that was only ever trained to search first says so here, and `behaviour.fi
 Vanilla retrieval is written into the trajectory as a search turn of its own (the first turn, without token ids, which
 no model generated), so that its record is drawn, replayed and counted like every other.
 
-A further system is a subclass of `System` with a name, under `@register`.
+The papers' baselines - Search-R1, ReAct, text retrieval, UniDoc-RL's select, an evidence ledger - are in
+`evaluation.systems`, one file each, and are found by name like these. A further system is a subclass of `System` with a
+name: a class in a file of that package and nothing else, or, outside of it, under `@register` or as "module:Class".
 """
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import ClassVar
 
 from vrag_nb.agent.actions import Action
@@ -33,6 +38,8 @@ from vrag_nb.agent.policy import Generation, Policy
 from vrag_nb.agent.rollout import rollout
 from vrag_nb.agent.trajectory import Trajectory, Turn, assistant_message, opening
 from vrag_nb.records import Question
+
+NO_CROP_FORMATS = "Use <search>query</search> or <answer>answer</answer>."
 
 
 @dataclass(frozen=True)
@@ -54,6 +61,7 @@ class System(ABC):
 
     name: ClassVar[str] = ""
     title: ClassVar[str] = ""  # a few words, for tables
+    prompt: ClassVar[str] = ""  # a template of its own; by default the evaluation's
     ready_made_turns: ClassVar[int] = 0  # turns at the beginning of its trajectories that no model generated
 
     @abstractmethod
@@ -87,11 +95,49 @@ def register(cls: type[System]) -> type[System]:
     return cls
 
 
+def known_systems() -> dict[str, type[System]]:
+    """Every system by name: those registered, then those of the files in `evaluation.systems`.
+
+    Raises ValueError when two have one name.
+    """
+    from vrag_nb.evaluation import systems
+
+    found = dict(SYSTEMS)
+    for file in sorted(pkgutil.iter_modules(systems.__path__), key=lambda file: file.name):
+        module = importlib.import_module(f"{systems.__name__}.{file.name}")
+        for cls in _systems_of(module):
+            if found.setdefault(cls.name, cls) is not cls:
+                raise ValueError(f"{module.__name__}: the name {cls.name!r} is taken by {found[cls.name].__module__}")
+    return found
+
+
 def find_system(name: str) -> System:
-    """A system by name. Raises ValueError that lists the names there are."""
-    if name not in SYSTEMS:
-        raise ValueError(f"unknown system {name!r}; known: {', '.join(SYSTEMS)}")
-    return SYSTEMS[name]()
+    """A system by name, or a class of one's own as "module:Class". Raises ValueError that lists the names there are."""
+    if name in SYSTEMS:
+        return SYSTEMS[name]()
+    if ":" in name:
+        return _class_at(name)()
+    known = known_systems()
+    if name not in known:
+        raise ValueError(f"unknown system {name!r}; known: {', '.join(known)}")
+    return known[name]()
+
+
+def _systems_of(module: ModuleType) -> list[type[System]]:
+    """The systems a module defines itself, in its order."""
+    classes = [cls for cls in vars(module).values() if isinstance(cls, type) and issubclass(cls, System)]
+    return [cls for cls in classes if cls.__module__ == module.__name__ and cls.name]
+
+
+def _class_at(path: str) -> type[System]:
+    module, _, name = path.partition(":")
+    try:
+        cls = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"system {path!r}: {error}") from None
+    if not (isinstance(cls, type) and issubclass(cls, System) and cls.name):
+        raise ValueError(f"system {path!r} is no subclass of System with a name")
+    return cls
 
 
 class _OneTurnEnvironment(Environment, ABC):
@@ -175,8 +221,7 @@ class AgentNoCrop(System):
     title = "search, no crop"
 
     def environment(self, context: Context) -> Environment:
-        without = "Use <search>query</search> or <answer>answer</answer>."
-        settings = context.settings.model_copy(update={"formats": without})
+        settings = context.settings.model_copy(update={"formats": NO_CROP_FORMATS})
         return Environment(context.engine, context.pages, settings, context.prompt, observers={"bbox": refuse_crop})
 
 

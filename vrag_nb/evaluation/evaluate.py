@@ -89,9 +89,10 @@ def evaluate(
     retrieval = retrieval_metrics(questions, rankings, seed)
     write_jsonl(out / "retrieval.jsonl", [_retrieval_row(question, rankings) for question in questions])
     seconds["retrieval"] = round(time.perf_counter() - started, 3)
-    identity = _identity(context)
+    shared = _identity(context)
     found: dict[str, list[Trajectory]] = {}
     for system in chosen:
+        identity = {**shared, "prompt": _digest(load_prompt(system.prompt or prompt))}
         found[system.name], seconds[system.name] = _run(system, context, questions, out / "trajectories", identity)
     rows = [_prediction(name, one, question) for name in found for one, question in _pairs(found[name], questions)]
     write_jsonl(out / "predictions.jsonl", rows)
@@ -225,17 +226,20 @@ def _forget_edited(path: Path, questions: Sequence[Question]) -> None:
 
 
 def _identity(context: Context) -> dict[str, Any]:
-    """What trajectories depend on, system and question apart."""
+    """What trajectories depend on, whatever the system: all but its prompt and the question."""
     pages = [(page.page_id, page.sha256, page.width, page.height) for page in read_pages(context.pages.corpus)]
     index = getattr(getattr(context.engine, "index", None), "manifest", None)
     return {
         "policy": _policy_identity(context.policy),
         "engine": getattr(index, "fingerprint", None) or type(context.engine).__name__,
         "settings": context.settings.model_dump(mode="json"),
-        "prompt": hashlib.sha256(load_prompt(context.prompt).encode()).hexdigest(),
         "seed": context.seed,
-        "pages": hashlib.sha256(json.dumps(pages).encode()).hexdigest(),
+        "pages": _digest(json.dumps(pages)),
     }
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _policy_identity(policy: Policy) -> dict[str, Any]:

@@ -1,0 +1,95 @@
+"""What an evaluation on public benchmarks adds to `evaluate`'s files: the papers' columns and MMLongBench-Doc's score.
+
+    text = write_benchmark_report(out, questions)      # out: where `evaluate` wrote; questions: of `read_benchmark`
+
+writes below `out`
+
+    benchmark.json   columns.<system>.<benchmark column>, mmlongbench.<system>.{accuracy, f1, ...}, every figure as
+                     {value, low, high, n}; judge.{columns, mmlongbench}; licences by benchmark
+    benchmark.md     the same as tables, each under the name of its judge
+
+and nothing for questions of no benchmark. Answers come from predictions.jsonl, so that a report can be made again, and
+with the verdicts of another judge in place of the rules'.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from vrag_nb.documents.benchmarks import BENCHMARKS
+from vrag_nb.evaluation.agreement import RULES
+from vrag_nb.evaluation.columns import column_accuracy, columns_markdown
+from vrag_nb.evaluation.mmlongbench_score import JUDGE, mmlongbench_metrics
+from vrag_nb.evaluation.report import estimate_text, markdown_table, write_json, write_text
+from vrag_nb.records import Question
+
+Verdicts = Mapping[str, Mapping[str, bool | None]]  # by system and uid
+
+
+def write_benchmark_report(
+    out: Path, questions: Sequence[Question], seed: int = 0, verdicts: Verdicts | None = None, judge: str = RULES
+) -> str:
+    """Write benchmark.json and benchmark.md, and return the latter's text; "" for questions of no benchmark.
+
+    verdicts, judge: another judge's verdicts by system and uid, and its name; by default those of predictions.jsonl,
+    which are the rules'. Raises FileNotFoundError when `out` holds no predictions, ValueError for verdicts without a
+    judge of another name.
+    """
+    out = Path(out)
+    if verdicts is not None and judge == RULES:
+        raise ValueError("name the judge whose verdicts these are")
+    ours = [one for one in questions if _benchmark(one) in BENCHMARKS]
+    if not ours:
+        return ""
+    predictions = read_predictions(out / "predictions.jsonl")
+    said = verdicts if verdicts is not None else _of_rules(predictions)
+    columns = column_accuracy(said, ours, seed)
+    long = [one for one in ours if _benchmark(one) == "mmlongbench"]
+    scores: dict[str, dict[str, Any]] = {}
+    for system, rows in predictions.items() if long else ():
+        scores[system] = mmlongbench_metrics({uid: row["answer"] for uid, row in rows.items()}, long, seed)
+    names = [name for name in BENCHMARKS if any(_benchmark(one) == name for one in ours)]
+    licences = {BENCHMARKS[name].title: BENCHMARKS[name].licence for name in names}
+    blocks = ["# Benchmarks", columns_markdown(columns, judge).strip()]
+    blocks += [_scores_markdown(scores)] if scores else []
+    blocks.append("\n".join(f"- {title}: {licence}." for title, licence in licences.items()))
+    text = "\n\n".join(blocks) + "\n"
+    write_text(out / "benchmark.md", text)
+    judges = {"columns": judge, **({"mmlongbench": JUDGE} if scores else {})}
+    write_json(
+        out / "benchmark.json", {"columns": columns, "mmlongbench": scores, "judge": judges, "licences": licences}
+    )
+    return text
+
+
+def read_predictions(path: Path) -> dict[str, dict[str, dict[str, Any]]]:
+    """`{system: {uid: row}}` of a predictions.jsonl. Raises FileNotFoundError."""
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"no predictions at {path}: evaluate first")
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for line in Path(path).read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        found.setdefault(row["system"], {})[row["uid"]] = row
+    return found
+
+
+def _benchmark(question: Question) -> str:
+    return str((question.meta_info.model_extra or {}).get("benchmark", ""))
+
+
+def _of_rules(predictions: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[str, dict[str, bool | None]]:
+    return {system: {uid: bool(row["correct"]) for uid, row in rows.items()} for system, rows in predictions.items()}
+
+
+def _scores_markdown(scores: Mapping[str, Mapping[str, Any]]) -> str:
+    places = ("single_page", "cross_page", "unanswerable")
+    head = ["system", "accuracy [95%]", "F1 [95%]", *(place.replace("_", " ") for place in places), "questions"]
+    rows = []
+    for system, found in scores.items():
+        by_place = [estimate_text(found["by_location"].get(place, {})) for place in places]
+        figures = [estimate_text(found[name]) for name in ("accuracy", "f1")]
+        rows.append([system, *figures, *by_place, str(found["accuracy"]["n"])])
+    return f"MMLongBench-Doc's own score, judged by {JUDGE}.\n\n{markdown_table(head, rows)}"
