@@ -65,6 +65,7 @@ serve: $(READY)
 bench: $(READY)
 	@$(PY) -m vrag_nb prep --profile $(PROFILE)
 	@$(PY) benchmarks/interruption.py --documents data/corpora/decks/documents $(ARGS)
+	@$(PY) benchmarks/server.py --clients 64 --seconds 60
 
 lint: $(READY)
 	@$(PY) -m ruff check .

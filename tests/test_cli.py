@@ -14,7 +14,7 @@ from test_profiles import write_pdfs
 from vrag_nb import __main__ as cli
 from vrag_nb.records import write_questions
 
-COMMANDS = ("ask", "prep", "index", "serve", "run", "evaluate", "realdocs")
+COMMANDS = ("ask", "prep", "index", "serve", "run", "evaluate", "merge", "realdocs")
 
 
 @pytest.fixture

@@ -3,7 +3,9 @@
     run nano                          the notebooks of a run, headless, into its results folder
     ask "What was revenue in 2019?"   one question, thoughts and actions as they come
     prep, index, serve                a corpus's page images, its index, the search engine over HTTP
-    evaluate --documents DIR --questions FILE --out DIR     any folder of PDFs and a unified question file
+    evaluate --documents DIR --questions FILE --out DIR     any folder of PDFs; unified questions, or SlideVQA's,
+                                      ViDoSeek's or MMLongBench-Doc's own file; --corpus DIR for a prepared corpus
+    merge OUT --part NAME CORPUS QUESTIONS ...              several prepared corpora to one
     realdocs DIR                      recall on a folder of MMLongBench-Doc
 
 What a user got wrong is one line and exit code 2; a notebook that failed is one line and exit code 1.
@@ -20,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vrag_nb.paths import project_path, shown_path
+from vrag_nb.retrieval.serving.options import add_serving_arguments
 
 if TYPE_CHECKING:
     from vrag_nb.profiles import Profile
@@ -91,13 +94,23 @@ def index(options: argparse.Namespace) -> None:
 
 def serve(options: argparse.Namespace) -> None:
     """The search engine over HTTP."""
-    import uvicorn
+    from vrag_nb.retrieval.serving.options import serving_options
 
-    from vrag_nb.retrieval.server import create_app
-
+    serving = serving_options(options)
     profile = _with_documents(_profile(options), options)
     _need_index(profile)
-    uvicorn.run(create_app(profile.open_engine(), profile.corpus_folder), host=options.host, port=options.port)
+
+    from vrag_nb.retrieval.server import run_server
+    from vrag_nb.retrieval.serving.reload import reopened
+
+    run_server(
+        profile.open_engine(),
+        profile.corpus_folder,
+        options.host,
+        options.port,
+        serving,
+        lambda engine: reopened(engine, profile.open_engine),
+    )
 
 
 def run(options: argparse.Namespace) -> None:
@@ -111,26 +124,39 @@ def run(options: argparse.Namespace) -> None:
 
 def evaluate(options: argparse.Namespace) -> None:
     """Any documents, any questions: the same metrics, predictions and trajectories."""
+    from vrag_nb.documents.annotations import check_pages
+    from vrag_nb.documents.benchmarks import read_benchmark
     from vrag_nb.profiles import sample
-    from vrag_nb.records import read_pages, read_questions
+    from vrag_nb.records import read_pages
 
     profile = _profile(options)
-    questions = sample(read_questions(options.questions), options.limit, profile.evaluation.seed)
-    work = options.work or options.out / "corpus"
-    profile = _reading(profile, options.documents, work)
-    report = profile.prepare_corpus()
-    for entry in report.skipped:
-        print(f"skipped {entry.file}: {entry.reason}", file=sys.stderr)
-    documents = {page.document for page in read_pages(profile.corpus_folder)}
+    reading = read_benchmark(options.questions, options.format)
+    print(reading.summary())
+    _list(reading.bad)
+    if (options.documents is None) == (options.corpus is None):
+        raise ValueError("name either --documents, to be prepared, or --corpus, a prepared corpus")
+    work = options.corpus or options.work or options.out / "corpus"
+    profile = _reading(profile, options.documents or work, work)
+    if options.corpus is None:
+        for entry in profile.prepare_corpus().skipped:
+            print(f"skipped {entry.file}: {entry.reason}", file=sys.stderr)
+    pages, questions = read_pages(profile.corpus_folder), reading.questions
+    documents = {page.document for page in pages}
     missing = sorted({question.document for question in questions if question.gold_page_ids} - documents)
     if missing and not documents.intersection(question.document for question in questions):
         raise ValueError(
-            f"{options.questions}: no question's file_name is a document of {options.documents}, such as {missing[0]!r}"
+            f"{options.questions}: no question's file_name is a document of {options.documents or options.corpus}, "
+            f"such as {missing[0]!r}"
         )
     if missing:
         print(f"{len(missing)} documents that questions name are not there, such as {missing[0]}", file=sys.stderr)
+    if reading.benchmark:  # a slice of a benchmark: what cannot be found is not asked
+        questions, problems = check_pages(questions, pages)
+        _list(problems)
+    questions = sample(questions, options.limit, profile.evaluation.seed)
     profile.build_index()
 
+    from vrag_nb.evaluation.benchmark_report import write_benchmark_report
     from vrag_nb.evaluation.evaluate import evaluate as measure
     from vrag_nb.evaluation.report import print_metrics
 
@@ -148,7 +174,24 @@ def evaluate(options: argparse.Namespace) -> None:
         run_info={"profile": profile.name, "retriever": profile.retriever.kind, "limit": options.limit},
     )
     print_metrics(metrics)
+    if write_benchmark_report(options.out, questions, profile.evaluation.seed):
+        print(f"the benchmark's columns are in {options.out / 'benchmark.md'}")
     print(f"written to {options.out / 'metrics.json'}")
+
+
+def merge(options: argparse.Namespace) -> None:
+    """Several prepared corpora and their questions to one."""
+    from vrag_nb.documents.benchmarks import read_benchmark
+    from vrag_nb.documents.merging import Part, merge_corpora
+
+    parts = []
+    for name, corpus, questions in options.part:
+        reading = read_benchmark(Path(questions))
+        print(reading.summary())
+        parts.append(Part(name, Path(corpus), reading.questions))
+    report = merge_corpora(parts, options.out)
+    _list([*report.shared, *report.renamed, *report.alike, *report.problems])
+    print(f"{report.documents} documents, {report.pages} pages, {report.questions} questions in {options.out}")
 
 
 def realdocs(options: argparse.Namespace) -> None:
@@ -164,6 +207,14 @@ def realdocs(options: argparse.Namespace) -> None:
     retrievers: list[tuple[str, dict[str, Any]]] = [(part.kind, known), ("bm25", {})]
     evaluate_realdocs(options.folder, project_path(options.work), project_path(options.out), retrievers)
     print(f"written to {shown_path(project_path(options.out) / 'metrics.json')}")
+
+
+def _list(lines: Sequence[object], most: int = 10) -> None:
+    """The first lines, and how many more there are."""
+    for line in lines[:most]:
+        print(line, file=sys.stderr)
+    if len(lines) > most:
+        print(f"and {len(lines) - most} more", file=sys.stderr)
 
 
 def _profile(options: argparse.Namespace) -> Profile:
@@ -205,18 +256,27 @@ def _parser() -> argparse.ArgumentParser:
     _corpus_options(one)
     one.add_argument("--host", default="127.0.0.1")
     one.add_argument("--port", type=int, default=8001)
+    add_serving_arguments(one)
     one = _command(commands, "run", run, "execute a run's notebooks headless", profile=False)
     one.add_argument("name", help="a run of papermill_runs.yaml, such as nano")
     one.add_argument("--force", action="store_true", help="execute what is up to date as well")
     one = _command(commands, "evaluate", evaluate, "evaluate on your own documents and questions")
-    one.add_argument("--documents", type=Path, required=True, metavar="DIR", help="a folder of PDFs or pictures")
+    one.add_argument("--documents", type=Path, metavar="DIR", help="a folder of PDFs or pictures")
+    one.add_argument("--corpus", type=Path, metavar="DIR", help="a prepared or merged corpus, instead of --documents")
+    one.add_argument("--questions", type=Path, required=True, metavar="FILE", help="json, jsonl or parquet")
     one.add_argument(
-        "--questions", type=Path, required=True, metavar="FILE", help="unified questions: json, jsonl, parquet"
+        "--format",
+        default="auto",
+        choices=("auto", "slidevqa", "vidoseek", "mmlongbench", "unified"),
+        help="the questions' format (default: recognised)",
     )
     one.add_argument("--out", type=Path, required=True, metavar="DIR", help="where metrics and trajectories go")
     one.add_argument("--work", type=Path, metavar="DIR", help="where page images and index go (default: OUT/corpus)")
     one.add_argument("--systems", nargs="+", metavar="NAME", help="default: those of the profile")
     one.add_argument("--limit", type=_positive, help="so many questions, drawn at random")
+    one = _command(commands, "merge", merge, "several prepared corpora and their questions to one", profile=False)
+    one.add_argument("out", type=Path, metavar="OUT", help="the merged corpus folder")
+    one.add_argument("--part", nargs=3, action="append", required=True, metavar=("NAME", "CORPUS", "QUESTIONS"))
     one = _command(commands, "realdocs", realdocs, "recall on a folder of MMLongBench-Doc (documents/, samples.json)")
     one.add_argument("folder", type=Path, metavar="DIR")
     one.add_argument("--work", type=Path, default=Path("data/corpora/realdocs"), metavar="DIR")

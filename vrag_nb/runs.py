@@ -38,7 +38,7 @@ from vrag_nb.profiles import RUNS_FILE, Profile, ProfileError, first_problem, lo
 NOTEBOOKS = REPOSITORY / "notebooks"
 STATE = ".state"
 # Sources that no notebook's result depends on.
-_NO_PART = ("__main__.py", "runs.py", "run_pages.py", "retrieval/server.py")
+_NO_PART = ("__main__.py", "runs.py", "run_pages.py", "retrieval/server.py", "retrieval/serving/")
 _SOURCES = (".py", ".txt", ".js", ".css")
 
 
@@ -248,7 +248,7 @@ def _key(source: Path, parameters: Mapping[str, Any], profile: Profile, inputs: 
     digest = hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode())
     package = REPOSITORY / "vrag_nb"
     code = [path for path in sorted(package.rglob("*")) if path.suffix in _SOURCES]
-    code = [path for path in code if path.relative_to(package).as_posix() not in _NO_PART]
+    code = [path for path in code if not path.relative_to(package).as_posix().startswith(_NO_PART)]
     if not uses_training:  # the recipe that made the models does not touch what they do
         code = [path for path in code if "nano" not in path.relative_to(package).parts]
     files = [*code, REPOSITORY / "requirements.lock", *(file for path in inputs for file in _files(path))]

@@ -4,131 +4,211 @@
       -> {"results": [[{"page_id": "report_3", "score": 14.2, "rank": 1, "image_url": "/pages/report_3"}, ...], ...]}
     GET  /search?queries=...&queries=...&top_k=3      the same
     GET  /pages/{page_id}                             the page's image
-    GET  /health                                      what is being served
+    GET  /health                                      what is being served; needs no token
+    GET  /metrics                                     counters for Prometheus; needs the token where there is one
+    POST /reload                                      open the index anew (only where it is allowed); so does SIGHUP
 
-A request that does not fit is answered 422 with `{"detail": [{"field": ..., "problem": ...}]}`. A page id is looked up
-in the corpus, never made into a path.
+Queries of concurrent requests are searched together (`retrieval.serving`). A request that does not fit is answered 422
+with `{"detail": [{"field": ..., "problem": ...}], "request_id": ...}`; one for which there is no room, 503 with
+Retry-After. A page id is looked up in the corpus, never made into a path.
 """
 
 from __future__ import annotations
 
 import argparse
+import logging
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
 
 import uvicorn
-from fastapi import FastAPI, HTTPException, Query, Request
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, JSONResponse
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from fastapi import Depends, FastAPI, HTTPException, Query, Request
+from fastapi.responses import FileResponse
+from fastapi.security import HTTPBearer
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.responses import Response
 
 from vrag_nb.documents.pages import page_path
 from vrag_nb.records import Hit
 from vrag_nb.retrieval.engine import SearchEngine
+from vrag_nb.retrieval.serving.api import (
+    Health,
+    Reloaded,
+    SearchHit,
+    SearchRequest,
+    SearchResponse,
+    UpstreamHit,
+    refusals,
+    search_request,
+)
+from vrag_nb.retrieval.serving.errors import add_error_handlers
+from vrag_nb.retrieval.serving.guards import BodyGuard, Gate, TokenGuard
+from vrag_nb.retrieval.serving.log import GONE, RequestLog
+from vrag_nb.retrieval.serving.options import ServingOptions, add_serving_arguments, serving_options
+from vrag_nb.retrieval.serving.reload import OpenedIndex, ReloadError, Reopen, reopened
+from vrag_nb.retrieval.serving.state import ServerState
 
-MAX_QUERIES = 64
-MAX_QUERY_LENGTH = 2000  # characters
-MAX_TOP_K = 100
-
-
-def _not_blank(query: str) -> str:
-    if not query.strip():
-        raise ValueError("the query is empty")
-    return query
-
-
-QueryText = Annotated[str, Field(max_length=MAX_QUERY_LENGTH), AfterValidator(_not_blank)]
-Queries = Annotated[list[QueryText], Field(min_length=1, max_length=MAX_QUERIES)]
-TopK = Annotated[int, Field(ge=1, le=MAX_TOP_K)]
-
-
-class SearchRequest(BaseModel):
-    """Up to MAX_QUERIES queries; `top_k` pages are wanted for each."""
-
-    model_config = ConfigDict(extra="forbid")
-    queries: Queries
-    top_k: TopK = 3
+logger = logging.getLogger("vrag_nb.server")
+Answer = SearchResponse | list[list[UpstreamHit]]
 
 
-class SearchHit(Hit):
-    """A hit and where its page image can be fetched (relative to the server)."""
+def create_app(
+    engine: SearchEngine,
+    corpus: Path | None = None,
+    options: ServingOptions | None = None,
+    reopen: Reopen | None = None,
+) -> FastAPI:
+    """The application. `corpus` is where page images lie (the engine's own corpus unless given).
 
-    image_url: str
-
-
-class SearchResponse(BaseModel):
-    results: list[list[SearchHit]]
-
-
-class Health(BaseModel):
-    status: str
-    embedder: str
-    pages: int
-    documents: int
-    dim: int
-
-
-def create_app(engine: SearchEngine, corpus: Path | None = None) -> FastAPI:
-    """The application. `corpus` is where page images lie (the engine's own corpus unless given)."""
-    folder = Path(corpus) if corpus is not None else engine.corpus
-    app = FastAPI(title="vrag_nb search engine", description=__doc__)
-    app.add_exception_handler(RequestValidationError, _explain)
-
-    def answer(queries: list[str], top_k: int) -> SearchResponse:
-        results = engine.search(queries, top_k)
-        return SearchResponse(
-            results=[
-                [SearchHit(**hit.model_dump(), image_url=f"/pages/{quote(hit.page_id, safe='')}") for hit in hits]
-                for hits in results
-            ]
-        )
-
-    # Plain functions, not coroutines: FastAPI runs them in threads, and a search does not block the health check.
-    @app.post("/search")
-    def search(request: SearchRequest) -> SearchResponse:
-        return answer(request.queries, request.top_k)
-
-    @app.get("/search")
-    def search_by_url(queries: Annotated[Queries, Query()], top_k: Annotated[TopK, Query()] = 3) -> SearchResponse:
-        return answer(queries, top_k)
-
-    @app.get("/health")
-    def health() -> Health:
-        documents = {page.document for page in engine.pages.values()}
-        return Health(
-            status="ok",
-            embedder=engine.embedder.name,
-            pages=len(engine.pages),
-            documents=len(documents),
-            dim=engine.embedder.dim,
-        )
-
-    @app.get("/pages/{page_id}")
-    def page(page_id: str) -> FileResponse:
-        if page_id not in engine.pages:
-            raise HTTPException(404, f"no page {page_id!r} in this corpus")
-        try:
-            path = page_path(folder, engine.pages[page_id])
-        except ValueError:
-            raise HTTPException(404, f"page {page_id!r} has no image in this corpus") from None
-        if not path.is_file():
-            raise HTTPException(404, f"the image of page {page_id!r} is missing; prepare the corpus again")
-        return FileResponse(path)
-
+    `reopen`: how a reload makes the new engine of the old one (see `serving.reload.reopened`).
+    """
+    options = options or ServingOptions()
+    server = ServerState(engine, Path(corpus) if corpus is not None else engine.corpus, options, reopen)
+    checks: list[Any] = [Depends(HTTPBearer(auto_error=False))] if options.token else []  # only for the document
+    app = FastAPI(title="vrag_nb search engine", description=__doc__, lifespan=server.lifespan)
+    add_error_handlers(app)
+    _add_layers(app, server)
+    _add_search(app, server, checks)
+    _add_pages(app, server, checks)
+    _add_operations(app, server, checks)
     return app
 
 
-def _explain(request: Request, error: Exception) -> JSONResponse:
-    """422 in words: which field, and what is wrong with it."""
-    assert isinstance(error, RequestValidationError)
-    return JSONResponse({"detail": [_in_words(entry) for entry in error.errors()]}, status_code=422)
+def _add_layers(app: FastAPI, server: ServerState) -> None:
+    """The layers a request passes; the last one added is the first one passed."""
+    app.add_middleware(BodyGuard, most=server.options.max_body, seconds=server.options.body_timeout)
+    app.add_middleware(Gate, places=server.options.max_requests)
+    if server.options.token:
+        app.add_middleware(TokenGuard, token=server.options.token)
+    app.add_middleware(RequestLog, metrics=server.metrics)
 
 
-def _in_words(entry: Any) -> dict[str, str]:
-    location = [str(part) for part in entry["loc"] if part not in ("body", "query")]
-    problem = str(entry["msg"]).removeprefix("Value error, ")
-    return {"field": ".".join(location) or "body", "problem": problem}
+def _add_search(app: FastAPI, server: ServerState, checks: list[Any]) -> None:
+    codes = refusals(*_codes(server, 400, 408, 413, 422, 500, 503))
+
+    async def answer(request: Request, wanted: SearchRequest, upstream: bool) -> Answer | Response:
+        index = server.index.current
+        found = await server.search(request, wanted.queries, index)
+        if found is None:
+            return Response(status_code=GONE)
+        hits = [one[: wanted.top_k] for one in found]
+        return _for_upstream(index, hits) if upstream else _with_urls(hits)
+
+    async def search(request: Request, wanted: Any) -> Any:
+        return await answer(request, wanted, wanted.vrag_ret)
+
+    async def search_by_url(request: Request, wanted: Any) -> Any:
+        return await answer(request, wanted, server.options.upstream)
+
+    # The limits are the server's own, so the types are made here, and a type that is made cannot be written above.
+    search.__annotations__["wanted"] = search_request(server.options)
+    search_by_url.__annotations__["wanted"] = Annotated[search_request(server.options, by_url=True), Query()]
+    model = Answer if server.options.upstream else SearchResponse
+    app.post("/search", responses=codes, dependencies=checks, response_model=model)(search)
+    app.get("/search", responses=codes, dependencies=checks, response_model=model)(search_by_url)
+
+
+def _with_urls(hits: list[list[Hit]]) -> SearchResponse:
+    return SearchResponse(
+        results=[
+            [SearchHit(**hit.model_dump(), image_url=f"/pages/{quote(hit.page_id, safe='')}") for hit in one]
+            for one in hits
+        ]
+    )
+
+
+def _for_upstream(index: OpenedIndex, hits: list[list[Hit]]) -> list[list[UpstreamHit]]:
+    return [
+        [UpstreamHit(idx=hit.rank - 1, image_file=path) for hit in one if (path := _image_path(index, hit.page_id))]
+        for one in hits
+    ]
+
+
+def _image_path(index: OpenedIndex, page_id: str) -> str | None:
+    """Where a page's image lies; None when that is outside the corpus."""
+    try:
+        return str(page_path(index.corpus, index.engine.page(page_id)))
+    except ValueError:
+        return None
+
+
+def _add_pages(app: FastAPI, server: ServerState, checks: list[Any]) -> None:
+    codes = refusals(*_codes(server, 404, 408, 413, 422, 500, 503))
+    codes[200] = {"description": "The page's image.", "content": {"image/*": {}}}
+
+    # A plain function: FastAPI runs it in a thread, and a slow disk does not hold the searches up.
+    @app.get("/pages/{page_id}", responses=codes, dependencies=checks, response_class=FileResponse)
+    def page(page_id: str) -> FileResponse:
+        index = server.index.current
+        if page_id not in index.engine.pages:
+            raise HTTPException(404, f"no page {page_id!r} in this corpus")
+        path = _image_path(index, page_id)
+        if path is None:
+            raise HTTPException(404, f"page {page_id!r} has no image in this corpus")
+        if not Path(path).is_file():
+            raise HTTPException(404, f"the image of page {page_id!r} is missing; prepare the corpus again")
+        server.metrics.count_image()
+        return FileResponse(path)
+
+
+def _add_operations(app: FastAPI, server: ServerState, checks: list[Any]) -> None:
+    @app.get("/health", responses=refusals(408, 413, 500))
+    async def health() -> Health:
+        index = server.index.current
+        return Health(
+            status="ok",
+            embedder=index.engine.embedder.name,
+            pages=len(index.engine.pages),
+            documents=index.documents,
+            dim=index.engine.embedder.dim,
+        )
+
+    codes = refusals(*_codes(server, 408, 413, 500))
+    codes[200] = {"description": "Prometheus's text form.", "content": {"text/plain": {}}}
+
+    @app.get("/metrics", responses=codes, dependencies=checks, response_class=Response)
+    async def metrics() -> Response:
+        return Response(server.metrics.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    if not server.options.allow_reload:
+        return
+
+    @app.post("/reload", responses=refusals(*_codes(server, 408, 409, 413, 500, 503)), dependencies=checks)
+    def reload() -> Reloaded:
+        try:
+            index = server.reload()
+        except ReloadError as error:
+            raise HTTPException(409, f"the old index is still served: {error}") from None
+        return Reloaded(number=index.number, pages=len(index.engine.pages), documents=index.documents)
+
+
+def _codes(server: ServerState, *codes: int) -> list[int]:
+    return sorted([*codes, 401] if server.options.token else codes)
+
+
+def run_server(
+    engine: SearchEngine,
+    corpus: Path,
+    host: str = "127.0.0.1",
+    port: int = 8001,
+    options: ServingOptions | None = None,
+    reopen: Reopen | None = None,
+) -> None:
+    """Serve an engine until SIGTERM or SIGINT, then finish what is under way; SIGHUP opens the index anew."""
+    options = options or ServingOptions()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    if options.token is None and host not in ("127.0.0.1", "::1", "localhost"):
+        logger.warning("listening on %s without a token: whoever reaches it may search (see --token-env)", host)
+    uvicorn.run(
+        create_app(engine, corpus, options, reopen),
+        host=host,
+        port=port,
+        access_log=False,  # it has the query strings; ours has not
+        server_header=False,
+        timeout_graceful_shutdown=options.shutdown_timeout,
+    )
 
 
 def serve(
@@ -138,24 +218,41 @@ def serve(
     checkpoint: str | None = None,
     host: str = "127.0.0.1",
     port: int = 8001,
+    serving: ServingOptions | None = None,
     **options: Any,
 ) -> None:
     """Open the engine and serve it until interrupted. Raises what `SearchEngine.open` raises, before listening."""
-    engine = SearchEngine.open(Path(corpus), Path(index), embedder, checkpoint, **options)
-    uvicorn.run(create_app(engine, Path(corpus)), host=host, port=port)
+
+    def open_engine() -> SearchEngine:
+        return SearchEngine.open(Path(corpus), Path(index), embedder, checkpoint, **options)
+
+    run_server(open_engine(), Path(corpus), host, port, serving, lambda engine: reopened(engine, open_engine))
 
 
-def main() -> None:
-    """`python -m vrag_nb.retrieval.server CORPUS INDEX`."""
-    parser = argparse.ArgumentParser(description="Serve a corpus's search engine over HTTP.")
+def main(arguments: Sequence[str] | None = None) -> int:
+    """`python -m vrag_nb.retrieval.server CORPUS INDEX`. What a user got wrong is one line and exit code 2."""
+    words = (__doc__ or "").partition("\n")[2]
+    parser = argparse.ArgumentParser(
+        prog="python -m vrag_nb.retrieval.server",
+        description=f"Serve a corpus's search engine over HTTP.\n{words}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("corpus", type=Path, help="a prepared corpus folder")
     parser.add_argument("index", type=Path, help="its index folder")
     parser.add_argument("--embedder", help="a registered embedder; the index's own unless given")
     parser.add_argument("--checkpoint", help="its checkpoint; the index's own unless given")
-    parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=8001)
-    serve(**vars(parser.parse_args()))
+    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: this machine only)")
+    parser.add_argument("--port", type=int, default=8001, help="default: 8001")
+    add_serving_arguments(parser)
+    given = parser.parse_args(arguments)
+    try:
+        options = serving_options(given)
+        serve(given.corpus, given.index, given.embedder, given.checkpoint, given.host, given.port, options)
+    except (ValueError, OSError) as error:
+        print(f"server: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The parts of the search server: what is asked and answered, limits, batching, metrics, reloading."""
