@@ -74,6 +74,8 @@ class MemoryGraph:
 
     def open(self, name: str, parents: Sequence[str], query: str) -> Node:
         """A new node about to be searched for. Raises GraphError for a name that is taken or parents that are not."""
+        if name == ANSWER:
+            raise GraphError(f"the name {name!r} is taken: it is the answer's")
         if not query.strip():
             raise GraphError(f"node {name!r} has no query")
         return self._add(Node(name=name, parents=tuple(dict.fromkeys(parents)), query=query))
@@ -100,6 +102,12 @@ class MemoryGraph:
             _ = self[parent]
         self._nodes[node.name] = node
         return node
+
+    def copy(self) -> MemoryGraph:
+        """The graph as it is now; nodes never change, so only their list is copied."""
+        graph = MemoryGraph("")
+        graph._nodes = dict(self._nodes)
+        return graph
 
     # what it looks like
 

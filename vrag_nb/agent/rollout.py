@@ -7,6 +7,8 @@ with the reason in its trajectory.
 
 Every finished trajectory is written at once. Run again with the same file and it goes on where it was; sampling seeds
 depend on the seed, the uid and the turn only, so an interrupted run ends with the trajectories of an unbroken one.
+
+Any `World` can be driven: VRAG's `Environment`, VimRAG's `MemoryEnvironment`, or one of your own.
 """
 
 from __future__ import annotations
@@ -16,14 +18,35 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from tqdm.auto import tqdm
 
-from vrag_nb.agent.environment import Environment
-from vrag_nb.agent.observers import Session
-from vrag_nb.agent.policy import Policy, generate_safely, turn_seed
-from vrag_nb.agent.trajectory import Trajectory, TrajectoryLog
+from vrag_nb.agent.policy import Conversation, Generation, Policy, generate_safely, turn_seed
+from vrag_nb.agent.trajectory import Trajectory, TrajectoryLog, Turn
 from vrag_nb.records import Question
+
+
+class InFlight(Protocol):
+    """One question being worked on: what the policy is to continue, what has been done, whether it is over."""
+
+    uid: str
+    conversation: Conversation
+    turns: list[Turn]
+    done: bool
+
+
+SessionT = TypeVar("SessionT", bound=InFlight)
+
+
+class World(Protocol[SessionT]):
+    """What happens between two generations. `advance` keeps errors with their session."""
+
+    def start(self, question: Question, uid: str | None = None) -> SessionT: ...
+
+    def advance(self, sessions: Sequence[SessionT], generations: Sequence[Generation]) -> None: ...
+
+    def finish(self, session: SessionT, policy: str = "") -> Trajectory: ...
 
 
 @dataclass(frozen=True)
@@ -34,7 +57,7 @@ class _Job:
 
 def rollout(
     policy: Policy,
-    environment: Environment,
+    environment: World[SessionT],
     questions: Sequence[Question],
     out: Path | None = None,
     *,
@@ -75,15 +98,15 @@ def _jobs(question: Question, samples: int) -> list[_Job]:
 
 
 def _batched(
-    policy: Policy, environment: Environment, jobs: Sequence[_Job], concurrency: int, seed: int
+    policy: Policy, environment: World[SessionT], jobs: Sequence[_Job], concurrency: int, seed: int
 ) -> Iterator[Trajectory]:
     """One call of the policy for all sessions in flight, refilled after every turn."""
-    waiting, active = deque(jobs), list[Session]()
+    waiting, active = deque(jobs), list[SessionT]()
     while waiting or active:
         while waiting and len(active) < concurrency:
             job = waiting.popleft()
             active.append(environment.start(job.question, job.uid))
-        seeds = [turn_seed(seed, session.uid, len(session.turns)) for session in active]
+        seeds = [_next_seed(seed, session) for session in active]
         generations = generate_safely(policy, [session.conversation for session in active], seeds)
         environment.advance(active, generations)
         for session in active:
@@ -93,7 +116,7 @@ def _batched(
 
 
 def _threaded(
-    policy: Policy, environment: Environment, jobs: Sequence[_Job], concurrency: int, seed: int
+    policy: Policy, environment: World[SessionT], jobs: Sequence[_Job], concurrency: int, seed: int
 ) -> Iterator[Trajectory]:
     """A thread per session in flight; yields in the order of finishing."""
     waiting = deque(jobs)
@@ -111,9 +134,13 @@ def _threaded(
                 future.cancel()
 
 
-def _alone(policy: Policy, environment: Environment, job: _Job, seed: int) -> Trajectory:
+def _alone(policy: Policy, environment: World[SessionT], job: _Job, seed: int) -> Trajectory:
     session = environment.start(job.question, job.uid)
     while not session.done:
-        seeds = [turn_seed(seed, session.uid, len(session.turns))]
-        environment.advance([session], generate_safely(policy, [session.conversation], seeds))
+        generations = generate_safely(policy, [session.conversation], [_next_seed(seed, session)])
+        environment.advance([session], generations)
     return environment.finish(session, policy.name)
+
+
+def _next_seed(seed: int, session: InFlight) -> int:
+    return turn_seed(seed, session.uid, sum(turn.generations for turn in session.turns))

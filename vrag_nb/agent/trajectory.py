@@ -3,7 +3,8 @@
 A trajectory holds every turn's text, the action read from it, the hits it looked at, what the environment answered,
 and the exact token ids and log-probabilities. It stores no pixels: an observation's image is reproduced from the page
 image, the crop box (page pixels) and the size shown, through `agent.geometry.render`. That makes one record enough to
-resume a run, draw the inspector, train on it, and replay it.
+resume a run, draw the inspector, train on it, and replay it. VimRAG's trajectories are the same record with the memory
+graph and, in every turn, what was remembered and memorised (`agent.memory_records`).
 
 Files are JSON lines. A writer appends one whole line per finished trajectory; a process killed in the middle of a line
 leaves a tail without a newline, which readers skip and the next writer removes, so that trajectory is made again.
@@ -15,17 +16,22 @@ import os
 import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 
+from PIL import Image as PILImage
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from vrag_nb.agent import geometry
 from vrag_nb.agent.actions import Action
+from vrag_nb.agent.memory_records import MemoryTurn
 from vrag_nb.agent.policy import Conversation, Image, Message, Text
 from vrag_nb.records import Hit, Question
 
-if TYPE_CHECKING:
-    from vrag_nb.agent.pages import PageStore
+
+class PageImages(Protocol):
+    """Where page images come from: a `PageStore`, or a search server."""
+
+    def image(self, page_id: str) -> PILImage.Image: ...
 
 
 class Observation(BaseModel):
@@ -50,7 +56,8 @@ class Turn(BaseModel):
 
     hits: the whole ranked list the search looked at. observation: None after an answer and after the forced turn.
     also_shown: further pages of a search that shows more than one; empty by default. logprobs: one per token id.
-    seconds: generation and observation together. forced: the extra last turn that asks for an answer.
+    seconds: generation and observation together. forced: the extra last turn that asks for an answer. memory: VimRAG's
+    side of the turn, with the generations after the first; None for VRAG.
     """
 
     index: int
@@ -65,6 +72,12 @@ class Turn(BaseModel):
     prompt_tokens: int = 0
     seconds: float = 0.0
     forced: bool = False
+    memory: MemoryTurn | None = None
+
+    @property
+    def generations(self) -> int:
+        """How often the model was asked in this turn: once, and again for each reply after a VimRAG search."""
+        return 1 + (len(self.memory.replies) if self.memory else 0)
 
     @property
     def observations(self) -> list[Observation]:
@@ -78,7 +91,8 @@ class Turn(BaseModel):
 
 
 class Trajectory(BaseModel):
-    """One question, worked through. `prompt` is the filled template; `settings` what the environment ran with."""
+    """One question, worked through. `prompt` is the filled template; `settings` what the environment ran with; `graph`
+    VimRAG's memory graph (`MemoryGraph.dump`), None for VRAG."""
 
     model_config = ConfigDict(extra="forbid")
     uid: str
@@ -93,6 +107,7 @@ class Trajectory(BaseModel):
     settings: dict[str, Any] = Field(default_factory=dict)
     rewards: dict[str, float] = Field(default_factory=dict)
     seconds: float = 0.0
+    graph: list[dict[str, Any]] | None = None
 
     @property
     def observations(self) -> list[Observation]:
@@ -100,19 +115,24 @@ class Trajectory(BaseModel):
 
     @property
     def retrieved_page_ids(self) -> list[str]:
-        """The pages that searches showed, in the order shown (crops show nothing new)."""
-        return [seen.page_id for seen in self.observations if seen.kind == "page" and seen.page_id is not None]
+        """The pages that searches showed, each once, in the order first shown (crops show nothing new)."""
+        shown = [seen.page_id for seen in self.observations if seen.kind == "page" and seen.page_id is not None]
+        return list(dict.fromkeys(shown))
 
     @property
     def generated_tokens(self) -> int:
-        return sum(len(turn.token_ids) for turn in self.turns)
+        replies = (reply for turn in self.turns if turn.memory for reply in turn.memory.replies)
+        return sum(len(turn.token_ids) for turn in self.turns) + sum(len(reply.token_ids) for reply in replies)
 
-    def messages(self, pages: PageStore | None = None) -> Conversation:
+    def messages(self, pages: PageImages | None = None) -> Conversation:
         """The conversation as the model had it, ending with its last turn (or the observation after it).
 
         With a page store the images are rendered from the page files; without, only their sizes are known, which is
-        all that token ids and masks need.
+        all that token ids and masks need. Raises ValueError for VimRAG, which starts a conversation in every cycle:
+        `memory_replay.contexts` has those.
         """
+        if self.graph is not None:
+            raise ValueError(f"trajectory {self.uid} has a context for every cycle: use memory_replay.contexts")
         messages = opening(self.prompt, self.settings.get("system"))
         for turn in self.turns:
             messages.append(assistant_message(turn))
@@ -131,7 +151,7 @@ def assistant_message(turn: Turn) -> Message:
     return Message("assistant", (Text(turn.text),), tuple(turn.token_ids))
 
 
-def observation_message(observations: Sequence[Observation], pages: PageStore | None = None) -> Message:
+def observation_message(observations: Sequence[Observation], pages: PageImages | None = None) -> Message:
     """The user turn that carries observations: their images, each between its caption and its text."""
     parts: list[Text | Image] = []
     for observation in observations:

@@ -1,0 +1,248 @@
+"""VimRAG's tool calls: what a model wrote, read as one action (arXiv 2602.12735; names as in the official demo).
+
+A model's turn is free text that should hold a thought and one call:
+
+    <think>...</think>
+    <tool_call>{"name": "add_search_node", "arguments": {"id": "a", "parent_ids": ["root"], "query": "..."}}</tool_call>
+    <tool_call>{"name": "summarize_and_memorize", "arguments": {"summarize": "...", "memorize": [
+        {"information_id": "Picture 1", "is_useful": true, "priority_score": 4, "key_timestamp": []}]}}</tool_call>
+    <tool_call>{"name": "add_answer_node", "arguments": {"parent_ids": ["a"], "answer": "..."}}</tool_call>
+
+`parse` reads what models really emit: a missing closing tag, no tags at all, code fences, JSON with small faults
+(`agent.loose_json`), the tool named in several ways or only known by its fields, fields under near names, numbers and
+booleans as words. Rules, some of them ours where the public sources do not say:
+
+- the first call wins and the rest of the text is ignored, so a model that dreams up an answer to its own call and goes
+  on from it has done the one call only; what follows a mark of another's turn (`<tool_response>`, `<|im_start|>`) is
+  never read;
+- a call inside `<think>` counts only when there is none outside;
+- an item that is not mentioned is not kept; one whose usefulness is not said is kept; a kept one without a priority has
+  the middle one, 3; other priorities are cut to 1 and 5;
+- a missing name or missing parents are left to the environment, a missing query, answer or summary is a fault;
+- `parse` never raises. What cannot be read becomes an invalid action whose `problem` is told to the model.
+
+Only a model's own words are ever parsed: observations never pass through here.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from vrag_nb.agent.loose_json import first_object
+from vrag_nb.agent.memory_records import Judgement, MemoryAction
+
+TOOLS = {"retrieve": "add_search_node", "memorise": "summarize_and_memorize", "answer": "add_answer_node"}
+MIDDLE = 3  # the priority of what is kept without one
+LONGEST_NAME = 64  # characters of a node's name
+
+_KINDS = {
+    **{name: "retrieve" for name in ("addsearchnode", "retrieve", "search", "addnode", "searchnode")},
+    **{name: "memorise" for name in ("summarizeandmemorize", "summariseandmemorise", "memorize", "memorise")},
+    **{name: "memorise" for name in ("summarize", "summarise", "memory")},
+    **{name: "answer" for name in ("addanswernode", "answer", "answernode", "finalanswer")},
+}
+_FIELDS = {
+    "name": ("name", "tool", "tool_name", "function", "action", "function_name"),
+    "arguments": ("arguments", "parameters", "args", "input", "action_input"),
+    "node": ("id", "node_id", "node"),
+    "parents": ("parent_ids", "parents", "parent_id", "parent", "parent_nodes"),
+    "query": ("query", "sub_query", "search_query", "queries", "q"),
+    "summary": ("summarize", "summary", "summarise", "summarization"),
+    "items": ("memorize", "memorise", "memory", "items"),
+    "answer": ("answer", "final_answer", "text"),
+    "label": ("information_id", "id", "label", "item", "name"),
+    "useful": ("is_useful", "useful", "keep"),
+    "priority": ("priority_score", "priority", "score"),
+    "timestamps": ("key_timestamp", "key_timestamps", "timestamps", "timestamp"),
+}
+_OTHERS_TURN = re.compile(r"<\|im_(?:start|end)\|>|<\|endoftext\|>|</?tool_response>", re.IGNORECASE)
+_CALL = re.compile(r"<\s?tool_?call\s?>", re.IGNORECASE)
+_CLOSE = re.compile(r"<\s?/\s?tool_?call\s?>", re.IGNORECASE)
+_THINK = re.compile(r"<(/?)think>", re.IGNORECASE)
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+_NO = {"false", "no", "0", "drop", "discard", "none", "null", "useless", "not useful", "irrelevant"}
+
+
+def parse(text: str) -> tuple[str, MemoryAction]:
+    """Read (thought, action) from a model's turn. Never raises; see the module's docstring for the rules."""
+    text = text.encode("utf-8", "replace").decode("utf-8")  # lone surrogates are no text
+    others = _OTHERS_TURN.search(text)
+    text = text[: others.start()] if others else text
+    thinking = _think_spans(text)
+    opening = _first_call(text, thinking)
+    thought = _thought(text, thinking, len(text) if opening is None else opening)
+    if opening is None:
+        return thought, _invalid("no tool call was found.")
+    found = _object(_CALL.sub("", text[opening:], count=1))
+    if found is None:
+        return thought, _invalid("the tool call is no JSON object that can be read.")
+    return thought, _action(found)
+
+
+def _think_spans(text: str) -> list[tuple[int, int]]:
+    """Spans of thinking, tags included. An unclosed one runs to the end; a leading `</think>` closes one from 0."""
+    spans: list[tuple[int, int]] = []
+    start: int | None = None
+    for tag in _THINK.finditer(text):
+        if not tag[1]:
+            start = tag.start() if start is None else start
+        elif start is not None or not spans:
+            spans.append((start or 0, tag.end()))
+            start = None
+    return spans if start is None else [*spans, (start, len(text))]
+
+
+def _first_call(text: str, thinking: list[tuple[int, int]]) -> int | None:
+    """Where the first call begins: at its tag, or without any tag at its brace; outside of the thinking."""
+    tags = [match.start() for match in _CALL.finditer(text)]
+    braces = [place for place, sign in enumerate(text) if sign == "{"]
+    for places in (tags, braces):
+        outside = [place for place in places if not any(start <= place < end for start, end in thinking)]
+        if outside:
+            return outside[0]
+    return next(iter(tags or braces), None)
+
+
+def _thought(text: str, thinking: list[tuple[int, int]], end: int) -> str:
+    """The thinking before position `end`; without think tags, whatever stands before the call."""
+    spans = [(start, min(stop, end)) for start, stop in thinking if start < end] or [(0, end)]
+    pieces = [_THINK.sub("", text[start:stop]).strip() for start, stop in spans]
+    return "\n".join(piece for piece in pieces if piece)
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    """The object of the call that `text` begins with. Its end is the closing tag, unless a string quotes that."""
+    closings = list(_CLOSE.finditer(text))
+    inner = text[: closings[0].start()] if closings else text
+    if "{" not in inner:
+        return None
+    quoted = len(closings) > 1 and not inner.rstrip(" \n`").endswith("}")
+    return (first_object(text) if quoted else None) or first_object(inner)
+
+
+def _action(call: dict[str, Any]) -> MemoryAction:
+    kind, arguments = _tool(call)
+    if kind == "retrieve":
+        return _retrieve(arguments)
+    if kind == "memorise":
+        return _memorise(arguments)
+    if kind == "answer":
+        return _answer(arguments)
+    return _invalid(f"the tool {kind[:60]!r} is not there." if kind else "the call does not name its tool.")
+
+
+def _tool(call: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The kind of call and its arguments; the unknown name, or an empty one, where it is no tool."""
+    name, arguments = _get(call, "name"), _get(call, "arguments")
+    if isinstance(name, dict):  # {"function": {"name": ..., "arguments": ...}}
+        return _tool({str(key): value for key, value in name.items()})
+    if isinstance(arguments, str):
+        arguments = first_object(arguments)
+    fields = {str(key): value for key, value in arguments.items()} if isinstance(arguments, dict) else call
+    kind = _KINDS.get(_letters(name))
+    if kind is not None:
+        return kind, fields
+    for key, value in call.items():  # {"add_search_node": {...}}
+        if _letters(key) in _KINDS and isinstance(value, dict):
+            return _KINDS[_letters(key)], {str(one): other for one, other in value.items()}
+    if isinstance(name, str) and name and fields is not call:
+        return name, fields
+    for kind, field in (("answer", "answer"), ("memorise", "summary"), ("memorise", "items"), ("retrieve", "query")):
+        if _get(fields, field) is not None:
+            return kind, fields
+    return (name if isinstance(name, str) else ""), fields
+
+
+def _retrieve(fields: Mapping[str, Any]) -> MemoryAction:
+    query = _text(_get(fields, "query"))
+    if not query:
+        return _invalid("the search has no query.")
+    node = _text(_get(fields, "node"))[:LONGEST_NAME].strip()
+    return MemoryAction(kind="retrieve", node=node or None, parents=_names(_get(fields, "parents")), query=query)
+
+
+def _memorise(fields: Mapping[str, Any]) -> MemoryAction:
+    judgements = _judgements(_get(fields, "items"))
+    summary = _text(_get(fields, "summary"))
+    if not summary and not any(one.useful for one in judgements):
+        return _invalid("there is no summary, and no item to keep.")
+    return MemoryAction(kind="memorise", summary=summary, judgements=judgements)
+
+
+def _answer(fields: Mapping[str, Any]) -> MemoryAction:
+    answer = _get(fields, "answer")
+    text = answer.strip() if isinstance(answer, str) else _text(answer)
+    if not text:
+        return _invalid("the answer is empty.")
+    return MemoryAction(kind="answer", parents=_names(_get(fields, "parents")), answer=text)
+
+
+def _judgements(items: Any) -> list[Judgement]:
+    """A list of objects; also one object, labels alone, or labels with their priorities."""
+    if isinstance(items, Mapping):
+        if _get(items, "label") is None:
+            items = [{"label": key, **(value if isinstance(value, Mapping) else {"priority": value})}
+                     for key, value in items.items()]  # fmt: skip
+        else:
+            items = [items]
+    if isinstance(items, str | int):
+        items = [items]
+    found = [_judgement(item) for item in items] if isinstance(items, list | tuple) else []
+    return [one for one in found if one is not None]
+
+
+def _judgement(item: Any) -> Judgement | None:
+    fields = item if isinstance(item, Mapping) else {"label": item}
+    label = _text(_get(fields, "label"))
+    if not label:
+        return None
+    useful = _get(fields, "useful")
+    keep = True if useful is None else _text(useful).lower() not in _NO and bool(useful)
+    numbers = _numbers(_get(fields, "priority"))
+    priority = min(5, max(1, round(numbers[0]))) if numbers else MIDDLE
+    return Judgement(label=label, useful=keep, priority=priority, timestamps=_numbers(_get(fields, "timestamps")))
+
+
+def _get(fields: Mapping[Any, Any], field: str) -> Any:
+    """The value of a field under the first of its names that is there, however it is spelt."""
+    spelt = {str(key).strip().lower().replace("-", "_").replace(" ", "_"): value for key, value in fields.items()}
+    return next((spelt[name] for name in _FIELDS[field] if spelt.get(name) is not None), None)
+
+
+def _text(value: Any) -> str:
+    """A value as one line of words: numbers and lists become text, anything else nothing."""
+    if isinstance(value, list | tuple):
+        return " ".join(filter(None, (_text(one) for one in value)))
+    if isinstance(value, str | int | float):
+        return " ".join(str(value).split())
+    return ""
+
+
+def _names(value: Any) -> list[str] | None:
+    """Names of nodes, as a list or with commas between; None where there are none."""
+    if isinstance(value, str):
+        value = value.strip("[]() ").split(",")
+    values = value if isinstance(value, list | tuple) else [value]
+    names = [_text(one).strip("'\" ")[:LONGEST_NAME] for one in values]
+    return [name for name in names if name] or None
+
+
+def _numbers(value: Any) -> list[float]:
+    """The finite numbers in a number, a text or a list of them."""
+    if isinstance(value, list | tuple):
+        return [number for one in value for number in _numbers(one)]
+    if isinstance(value, bool) or value is None or isinstance(value, Mapping):
+        return []
+    found = [float(number) for number in _NUMBER.findall(str(value)[:200])]
+    return [number for number in found if math.isfinite(number)]
+
+
+def _letters(name: Any) -> str:
+    return re.sub(r"[^a-z]", "", name.lower()) if isinstance(name, str) else ""
+
+
+def _invalid(problem: str) -> MemoryAction:
+    return MemoryAction(kind="invalid", problem=problem)

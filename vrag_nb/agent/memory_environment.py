@@ -1,0 +1,323 @@
+"""VimRAG's loop: search, write down, and start again from the memory graph (arXiv 2602.12735, section 3).
+
+    environment = MemoryEnvironment(engine, corpus, MemorySettings(memory="energy"))
+    rollout(policy, environment, questions, out)            # the driver that runs VRAG's environment
+
+A cycle begins with a context made of the memory alone (`agent.memory_context`). A search opens a node and shows its
+best pages; the model judges them and sums them up, which fills the node; then everything shown is dropped and the next
+cycle begins. Every generation is a step. A malformed call, one that does not fit the graph, or one out of turn costs
+its step and is answered by a notice: before a search in the next context, after one behind the pages, which stay.
+The last of `max_steps` steps asks for the answer.
+
+Choices of ours where the public sources do not say:
+
+- a page that was shown before is shown again: the model may have dropped it;
+- a search that finds nothing is written down by the environment and costs no second step;
+- a search without a name gets one, without parents it follows from the root; an answer without parents follows from
+  every search that nothing follows from, so that GGPO's mask leaves nothing out; in the last step unknown parents are
+  passed over;
+- labels that no item has are passed over, unless nothing else was to be kept;
+- with `memory="summary"` there is one chain of nodes, whatever the model names, and each summary replaces the last one.
+
+As with VRAG, the environment holds no state of a question, and one bad page or reply ends only its own session.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal
+
+from vrag_nb.agent import memory_actions
+from vrag_nb.agent.actions import Action
+from vrag_nb.agent.environment import Engine
+from vrag_nb.agent.memory_context import context, remembered
+from vrag_nb.agent.memory_graph import ROOT, GraphError, Item, MemoryGraph
+from vrag_nb.agent.memory_items import kinds_of, labelled
+from vrag_nb.agent.memory_records import Judgement, MemoryAction, Offered
+from vrag_nb.agent.memory_session import MemoryKind, MemorySession, MemorySettings, Pages, new_reply, new_turn
+from vrag_nb.agent.observers import InvalidAction
+from vrag_nb.agent.pages import PageStore
+from vrag_nb.agent.policy import Generation, Message, Text
+from vrag_nb.agent.prompting import fill_prompt, load_prompt
+from vrag_nb.agent.trajectory import Observation, Trajectory, Turn, observation_message
+from vrag_nb.records import Hit, MetaInfo, Question
+
+Parser = Callable[[str], tuple[str, MemoryAction]]
+PROMPTS: dict[MemoryKind, str] = {
+    "summary": "vimrag_summary",
+    "graph": "vimrag_graph",
+    "multimodal": "vimrag",
+    "energy": "vimrag",
+}
+
+
+class MemoryEnvironment:
+    """Search, memorise and answer over one corpus. Stateless and thread-safe as long as its engine is.
+
+    engine: searches the corpus; None for one that only replays. corpus: a prepared folder, an open PageStore, or other
+    `Pages`. prompt: a template's name or path; by default the one of the settings' kind of memory. parse: the call
+    grammar. Raises FileNotFoundError / ValueError for a corpus, prompt, kind of item or budget that is not there.
+    """
+
+    def __init__(
+        self,
+        engine: Engine | None,
+        corpus: Path | Pages,
+        settings: MemorySettings | None = None,
+        prompt: str | Path | None = None,
+        *,
+        parse: Parser = memory_actions.parse,
+    ) -> None:
+        self.engine, self.parse = engine, parse
+        self.pages: Pages = PageStore(corpus) if isinstance(corpus, Path) else corpus
+        self.settings = settings or MemorySettings()
+        self.settings.budget  # noqa: B018 - an impossible budget is an error here, not in the middle of a run
+        self.kinds = kinds_of(self.settings)
+        self.template = load_prompt(prompt or PROMPTS[self.settings.memory])
+
+    def start(self, question: Question | str, uid: str | None = None) -> MemorySession:
+        """A new session. A bare string gets a uid made from its text; `uid` names one of several samples."""
+        if isinstance(question, str):
+            digest = hashlib.sha256(question.encode("utf-8")).hexdigest()[:12]
+            meta = MetaInfo(file_name="")
+            question = Question(uid=f"ask-{digest}", query=question, reference_answer="", meta_info=meta)
+        prompt = fill_prompt(self.template, question.query)
+        session = MemorySession(uid or question.uid, question, prompt, MemoryGraph(question.query))
+        self._new_cycle(session)
+        return session
+
+    def advance(self, sessions: Sequence[MemorySession], generations: Sequence[Generation]) -> None:
+        """Take every session one step further, searching for all of them at once. Errors stay with their session."""
+        for session, generation in zip(sessions, generations, strict=True):
+            try:
+                self.accept(session, generation)
+            except Exception as error:  # a parser of the user's own
+                self.fail(session, f"parser: {_words(error)}")
+        searching = [session for session in sessions if self.wants_search(session)]
+        found = dict(zip(map(id, searching), self._search(searching), strict=True))
+        for session in sessions:
+            self.observe(session, found.get(id(session), []))
+
+    def accept(self, session: MemorySession, generation: Generation) -> MemoryAction | None:
+        """Parse a generation into the session's next step; None when the policy failed, which ends the session.
+
+        A search is opened in the graph here, so that one which does not fit is not searched for.
+        """
+        if generation.error is not None:
+            self.fail(session, f"policy: {generation.error}")
+            return None
+        thought, action = self.parse(generation.text)
+        if session.memorising:
+            memory = session.turns[-1].memory
+            assert memory is not None
+            memory.replies.append(new_reply(generation, thought, action))
+        else:
+            if action.kind == "retrieve" and not session.forced:
+                action = self._open(session, action)
+            session.turns.append(new_turn(session, generation, thought, action))
+        session.pending = action
+        return action
+
+    def wants_search(self, session: MemorySession) -> bool:
+        """Whether the session's pending action has to be searched for."""
+        retrieves = session.pending is not None and session.pending.kind == "retrieve"
+        return retrieves and not (session.done or session.memorising or session.forced)
+
+    def observe(self, session: MemorySession, hits: list[Hit] | Exception) -> None:
+        """Carry the pending action out and decide whether it goes on. `hits`: the search's result or failure."""
+        if session.done or session.pending is None:
+            return
+        if isinstance(hits, Exception):
+            return self.fail(session, f"search: {_words(hits)}")
+        action, session.pending = session.pending, None
+        turn = session.turns[-1]
+        step = turn.memory.replies[-1] if session.memorising and turn.memory else turn
+        try:
+            if session.forced:
+                self._last(session, action)
+            elif session.memorising:
+                self._memorise(session, action)
+            else:
+                self._act(session, turn, action, hits)
+        except Exception as error:  # a broken page file must not end the other sessions
+            return self.fail(session, f"observation: {_words(error)}")
+        finally:
+            now = time.perf_counter()
+            step.seconds, session.step_started = now - session.step_started, now
+
+    def fail(self, session: MemorySession, error: str) -> None:
+        """End a session with an error."""
+        session.error, session.done = error, True
+
+    def finish(self, session: MemorySession, policy: str = "") -> Trajectory:
+        """The record of a session."""
+        status: Literal["answered", "no_answer", "error"] = "answered" if session.answer is not None else "no_answer"
+        if session.error is not None:
+            status = "error"
+        return Trajectory(
+            uid=session.uid,
+            question=session.question.query,
+            prompt=session.prompt,
+            reference=session.question if session.question.meta_info.file_name else None,
+            turns=session.turns,
+            answer=session.answer,
+            status=status,
+            error=session.error,
+            policy=policy,
+            settings=self.settings.model_dump(mode="json"),
+            seconds=time.perf_counter() - session.started,
+            graph=session.graph.dump(),
+        )
+
+    def search(self, session: MemorySession) -> list[Hit] | Exception:
+        """The hits of one session's pending search, or why there are none."""
+        return self._search([session])[0]
+
+    def _search(self, sessions: list[MemorySession]) -> list[list[Hit] | Exception]:
+        """One call for all; when it fails, one by one, so that a bad query fails alone."""
+        queries = [session.pending.query or "" for session in sessions if session.pending]
+        if not queries:
+            return []
+        try:
+            if self.engine is None:
+                raise RuntimeError("this environment has no search engine")
+            return list(self.engine.search(queries, self.settings.top_k))
+        except Exception as error:
+            if len(sessions) == 1:
+                return [error]
+            return [self._search([session])[0] for session in sessions]
+
+    # what the actions do
+
+    def _open(self, session: MemorySession, action: MemoryAction) -> MemoryAction:
+        """Open the node of a search; the action with the name and parents it got, or why it does not fit."""
+        number = len(session.graph.nodes)
+        name, parents = action.node or f"node_{number}", action.parents or [ROOT]
+        if not self.settings.keeps_graph:
+            name, parents = f"node_{number}", [session.graph.nodes[-1].name]
+        try:
+            session.graph.open(name, parents, action.query or "")
+        except GraphError as error:
+            return action.model_copy(update={"kind": "invalid", "problem": f"{error}."})
+        session.node = name
+        return action.model_copy(update={"node": name, "parents": parents})
+
+    def _act(self, session: MemorySession, turn: Turn, action: MemoryAction, hits: list[Hit]) -> None:
+        """An action at the start of a cycle."""
+        try:
+            if action.kind == "retrieve":
+                return self._show(session, turn, hits)
+            if action.kind == "answer":
+                return self._answer(session, action, action.parents)
+            if action.kind == "memorise":
+                raise InvalidAction("there is no search to write down.")
+            raise InvalidAction(action.problem or "it cannot be read.")
+        except (InvalidAction, GraphError) as error:
+            turn.action = Action(kind="invalid", query=action.query, problem=str(error))
+            notice = f"Invalid call: {error} {self.settings.formats}"
+        turn.observation = Observation(kind="notice", text=notice)
+        self._new_cycle(session, notice)
+
+    def _show(self, session: MemorySession, turn: Turn, hits: list[Hit]) -> None:
+        """Offer what a search found, each item under its label, and ask for it to be written down."""
+        assert turn.memory is not None
+        ranked = sorted(hits, key=lambda hit: hit.rank)
+        turn.hits, names = hits, list(dict.fromkeys(hit.page_id for hit in ranked))[: self.settings.top_k]
+        shown: list[Observation] = []
+        for kind in self.kinds:
+            number = 0
+            for name in names:
+                seen = kind.offer(self.pages.page(name), f"{kind.word} {number + 1}", self.settings)
+                if seen is not None:
+                    number += 1
+                    shown.append(seen)
+                    turn.memory.offered.append(Offered(label=f"{kind.word} {number}", name=name, kind=kind.name))
+        if not shown:
+            return self._nothing(session, turn)
+        session.forced = self._last_is_next(session)
+        asked = self.settings.forced_text if session.forced else self.settings.memorise_text
+        session.memorising, session.offered = not session.forced, turn.memory.offered
+        asking = Observation(kind="notice", text=f"\n\n{asked}")
+        turn.observation, turn.also_shown = shown[0], shown[1:]
+        said = Message("assistant", (Text(turn.text),), tuple(turn.token_ids))
+        answer = observation_message([*shown, asking], self.pages)
+        session.conversation = [*session.conversation, said, answer]
+
+    def _nothing(self, session: MemorySession, turn: Turn) -> None:
+        """Write an empty search down; a running summary goes on."""
+        notice, before = self.settings.nothing_found_text, ""
+        if not self.settings.keeps_graph:
+            before = session.graph[session.graph[session.node].parents[0]].summary
+            notice = f"{notice} ({session.graph[session.node].query})"
+        session.graph.memorise(session.node, f"{before} {notice}".strip())
+        turn.observation = Observation(kind="notice", text=self.settings.nothing_found_text)
+        self._new_cycle(session, self.settings.nothing_found_text)
+
+    def _memorise(self, session: MemorySession, action: MemoryAction) -> None:
+        """An action after a search."""
+        memory = session.turns[-1].memory
+        assert memory is not None
+        reply = memory.replies[-1]
+        try:
+            if action.kind != "memorise":
+                raise InvalidAction(action.problem or "write down first what the search brought.")
+            session.graph.memorise(session.node, action.summary or "", self._items(session, action.judgements))
+            return self._new_cycle(session)
+        except InvalidAction as error:
+            reply.notice = f"Invalid call: {error} {self.settings.formats}"
+        session.forced = self._last_is_next(session)
+        session.memorising = not session.forced
+        asked = f" {self.settings.forced_text}" if session.forced else ""
+        said = Message("assistant", (Text(reply.text),), tuple(reply.token_ids))
+        told = Message("user", (Text(reply.notice + asked),))
+        session.conversation = [*session.conversation, said, told]
+
+    def _items(self, session: MemorySession, judgements: Sequence[Judgement]) -> list[Item]:
+        """What is to be kept, each item once. Raises InvalidAction where only labels that no item has were named."""
+        if not self.settings.keeps_items:
+            return []
+        useful = [one for one in judgements if one.useful]
+        kept: dict[int, Item] = {}
+        for one in useful:
+            place = labelled(one.label, session.offered)
+            if place is not None:
+                offered, times = session.offered[place], tuple(one.timestamps)
+                kept[place] = Item(name=offered.name, priority=one.priority, kind=offered.kind, timestamps=times)
+        if useful and not kept:
+            labels = ", ".join(one.label for one in session.offered)
+            raise InvalidAction(f"there is no {useful[0].label[:60]}; the items are {labels}.")
+        return [kept[place] for place in sorted(kept)]
+
+    def _answer(self, session: MemorySession, action: MemoryAction, parents: Sequence[str] | None) -> None:
+        leaves = session.graph.dead_ends() or [ROOT]
+        session.graph.answer(parents or leaves if self.settings.keeps_graph else leaves, action.answer or "")
+        session.answer, session.done = action.answer, True
+
+    def _last(self, session: MemorySession, action: MemoryAction) -> None:
+        """The last step: its answer, if it is one."""
+        if action.kind == "answer":
+            known = {node.name for node in session.graph.nodes}
+            self._answer(session, action, [name for name in action.parents or [] if name in known])
+        session.done = True
+
+    def _last_is_next(self, session: MemorySession) -> bool:
+        return session.steps >= self.settings.max_steps - 1
+
+    def _new_cycle(self, session: MemorySession, notice: str = "") -> None:
+        """Drop what was shown and build the next context from the graph."""
+        session.memorising, session.offered, session.node = False, [], ""
+        session.forced = self._last_is_next(session)
+        left = self.settings.max_steps - session.steps
+        asked = self.settings.forced_text if session.forced else f"{left} steps are left. Make your next call."
+        session.remembered = remembered(session.graph, self.settings, self.pages)
+        words = f"{notice} {asked}".strip()
+        session.conversation = context(
+            session.prompt, session.graph, session.remembered, self.settings, self.pages, words
+        )
+
+
+def _words(error: Exception) -> str:
+    return f"{type(error).__name__}: {error.args[0] if isinstance(error, KeyError) and error.args else error}"

@@ -1,0 +1,181 @@
+"""VimRAG in one object: ask a question, watch its memory grow, get a trajectory.
+
+    agent = VimRAG("qwen3-vl-8b", base_url="http://127.0.0.1:8000/v1", search_url="http://127.0.0.1:8001")
+    for event in agent.run({"query": "What was revenue in 2019?"}):
+        print(event.kind, event.text)
+    agent.ask("What was revenue in 2019?").answer
+
+The model is an OpenAI-compatible endpoint and the search a server of this project, or any `policy`, `engine` and
+`corpus` of one's own. A key is used for the endpoint and goes nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from PIL import Image as PILImage
+
+from vrag_nb.agent.environment import Engine
+from vrag_nb.agent.memory_environment import MemoryEnvironment
+from vrag_nb.agent.memory_graph import MemoryGraph
+from vrag_nb.agent.memory_records import Remembered, Reply
+from vrag_nb.agent.memory_session import MemorySession, MemorySettings, Pages
+from vrag_nb.agent.policy import Policy, generate_safely, turn_seed
+from vrag_nb.agent.search_client import SearchClient
+from vrag_nb.agent.tool_policy import ToolCallPolicy
+from vrag_nb.agent.trajectory import Trajectory, Turn
+from vrag_nb.records import Hit, Question
+
+EventKind = Literal["think", "search", "memorize", "graph", "answer", "notice", "error"]
+
+
+@dataclass(frozen=True)
+class Event:
+    """One thing that happened.
+
+    kind: think - a thought; search - a query, with its node, parents, hits and the images shown; memorize - a node's
+    summary; graph - the graph after a change, with what the memory shows now; notice - what the model was told about
+    a fault; answer; error. step: generations before it. The last event of a question carries the whole `trajectory`:
+    it is the answer, the error, or a notice that there is none.
+    """
+
+    kind: EventKind
+    step: int
+    text: str = ""
+    node: str = ""
+    parents: tuple[str, ...] = ()
+    hits: list[Hit] = field(default_factory=list, repr=False)
+    images: list[PILImage.Image] = field(default_factory=list, repr=False, compare=False)
+    graph: MemoryGraph | None = field(default=None, repr=False, compare=False)
+    remembered: list[Remembered] = field(default_factory=list, repr=False)
+    trajectory: Trajectory | None = field(default=None, repr=False)
+
+
+class VimRAG:
+    """A policy, a search and pages, ready to be asked.
+
+    model_name, base_url, api_key (or api_key_env, the variable that holds it; None for a server that wants none),
+    enable_thinking, model_options: of a `ToolCallPolicy`; or a `policy`. search_url, search_token: of a search server;
+    or an `engine` and a `corpus` (a prepared folder or an open store; with a server it spares fetching the pages).
+    prompt: a template's name or path. Further options are those of `MemorySettings` (memory, max_steps, top_k, ...).
+    Raises ValueError where a part is missing or the key's variable is not set, and what `MemoryEnvironment` raises.
+    """
+
+    def __init__(
+        self,
+        model_name: str | None = None,
+        *,
+        base_url: str | None = None,
+        search_url: str | None = None,
+        search_token: str | None = None,
+        api_key: str | None = None,
+        api_key_env: str | None = "OPENAI_API_KEY",
+        enable_thinking: bool | None = None,
+        model_options: Mapping[str, Any] | None = None,
+        policy: Policy | None = None,
+        engine: Engine | None = None,
+        corpus: Path | str | Pages | None = None,
+        prompt: str | Path | None = None,
+        seed: int = 0,
+        **settings: Any,
+    ) -> None:
+        if policy is None and model_name is None:
+            raise ValueError("name a model (model_name, base_url, api_key), or give a policy")
+        client = SearchClient(search_url, token=search_token) if search_url else None
+        pages = Path(corpus) if isinstance(corpus, str) else corpus or client
+        if pages is None or (engine is None and client is None):
+            raise ValueError("give the search_url of a search server, or an engine and its corpus")
+        self.environment = MemoryEnvironment(engine or client, pages, MemorySettings(**settings), prompt)
+        self.policy: Policy = policy or ToolCallPolicy(
+            model_name or "",
+            base_url,
+            api_key=api_key,
+            api_key_env=api_key_env,
+            enable_thinking=enable_thinking,
+            **(model_options or {}),
+        )
+        self.seed = seed
+
+    def run(self, question: str | Mapping[str, Any] | Question) -> Generator[Event, None, Trajectory]:
+        """The events of one question as they happen; the generator returns the trajectory.
+
+        question: its text, `{"query": text}`, or a `Question`. Raises ValueError for one without text; whatever fails
+        later is an event.
+        """
+        return self._stream(self.environment.start(as_question(question)))
+
+    def ask(self, question: str | Mapping[str, Any] | Question) -> Trajectory:
+        """Work a question through. Failures are in the trajectory's status and error, not raised."""
+        *_, last = self.run(question)
+        assert last.trajectory is not None
+        return last.trajectory
+
+    def _stream(self, session: MemorySession) -> Generator[Event, None, Trajectory]:
+        while not session.done:
+            yield from self._step(session)
+        trajectory = self.environment.finish(session, self.policy.name)
+        kind: EventKind = "answer" if trajectory.status == "answered" else "notice"
+        text = trajectory.answer or f"no answer after {session.steps} steps"
+        if trajectory.error is not None:
+            kind, text = "error", trajectory.error
+        yield Event(kind, max(0, session.steps - 1), text, graph=session.graph.copy(), trajectory=trajectory)
+        return trajectory
+
+    def _step(self, session: MemorySession) -> Iterator[Event]:
+        environment, memorising, node = self.environment, session.memorising, session.node
+        seeds = [turn_seed(self.seed, session.uid, session.steps)]
+        [generation] = generate_safely(self.policy, [session.conversation], seeds)
+        if environment.accept(session, generation) is None:
+            return
+        turn, step = session.turns[-1], session.steps - 1
+        reply = turn.memory.replies[-1] if memorising and turn.memory else None
+        thought = (reply or turn).thought
+        if thought:
+            yield Event("think", step, thought)
+        environment.observe(session, environment.search(session) if environment.wants_search(session) else [])
+        if session.error is not None:
+            return
+        yield from _memorised(session, reply, node, step) if reply is not None else _acted(session, turn, step)
+
+
+def as_question(question: str | Mapping[str, Any] | Question) -> Question | str:
+    """A question given as its text, as `{"query": text}`, or whole. Raises ValueError where there is no text."""
+    if isinstance(question, Question):
+        return question
+    if isinstance(question, Mapping) and {"uid", "reference_answer", "meta_info"} <= question.keys():
+        return Question.model_validate(dict(question))
+    text = question.get("query") if isinstance(question, Mapping) else question
+    if not isinstance(text, str) or not text.strip():
+        raise ValueError('a question is its text, or {"query": text}')
+    return text
+
+
+def _acted(session: MemorySession, turn: Turn, step: int) -> Iterator[Event]:
+    """What an action at the start of a cycle did."""
+    memory = turn.memory
+    assert memory is not None
+    if turn.action.kind == "search" and memory.node:
+        images = [image.resolved() for image in session.conversation[-1].images] if memory.offered else []
+        parents = tuple(memory.action.parents or ())
+        yield Event("search", step, turn.action.query or "", memory.node, parents, hits=turn.hits, images=images)
+    for notice in turn.notices:
+        yield Event("notice", step, notice)
+    if turn.action.kind in ("search", "answer"):
+        yield _grown(session, step, memory.node)
+
+
+def _memorised(session: MemorySession, reply: Reply, node: str, step: int) -> Iterator[Event]:
+    """What an action after a search did."""
+    if reply.notice:
+        yield Event("notice", step, reply.notice, node)
+        return
+    if reply.action.kind == "memorise":
+        yield Event("memorize", step, reply.action.summary or "", node)
+        yield _grown(session, step, node)
+
+
+def _grown(session: MemorySession, step: int, node: str) -> Event:
+    return Event("graph", step, node=node, graph=session.graph.copy(), remembered=list(session.remembered))
