@@ -20,8 +20,10 @@ from vrag_nb.agent.rollout import rollout
 from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.learning.advantages import group_advantages
 from vrag_nb.learning.curves import read_log
-from vrag_nb.learning.grpo import GRPOSettings, MultiTurnGRPOTrainer, as_sample, grpo_trainer, step_figures
+from vrag_nb.learning.grpo import GRPOSettings, MultiTurnGRPOTrainer, grpo_trainer
 from vrag_nb.learning.rewards import Reward, Scored
+from vrag_nb.learning.rows import as_sample, micro_batches
+from vrag_nb.learning.step_figures import step_figures
 from vrag_nb.learning.tables import TrajectoryTables
 from vrag_nb.learning.trainers import train
 
@@ -148,14 +150,8 @@ def test_pixels_reach_the_forward_pass(ready: Ready) -> None:
     seen = one._all_logps(one.model, batch)
     changed = one._all_logps(one.model, {**batch, "pixel_values": batch["pixel_values"] + 1})
     assert (seen - changed).abs().max() > 1e-4
-    halves = [one._all_logps(one.model, part) for part in _halves(batch)]
+    halves = [one._all_logps(one.model, part) for part in micro_batches(batch, 2)]
     assert torch.allclose(torch.cat(halves), seen, atol=1e-5)  # each row keeps its own images
-
-
-def _halves(batch: dict[str, Any]) -> list[dict[str, Any]]:
-    from vrag_nb.learning.grpo import _micro_batches
-
-    return list(_micro_batches(batch, 2))
 
 
 def test_long_trajectories_are_cut_after_a_turn(tiny_vlm_folder: Path, environment: Environment) -> None:
@@ -180,7 +176,7 @@ def test_what_cannot_be_scored_or_encoded_moves_nothing(ready: Ready) -> None:
     scored = [Scored(None, {}, "gone"), *(Scored(float(n), {"letters": float(n)}) for n in range(3))]
     advantages = one._advantages(scored)
     assert advantages[:2].tolist() == [0, 0]
-    batch = one._batch([broken, *one.trajectories[1:]], advantages)
+    batch = one._batch([broken, *one.trajectories[1:]], scored, advantages)
     assert batch["tool_mask"].any(1).tolist() == [False, True, True, True]
     assert one._metrics["train"]["unlearned_rate"][-1] == 0.25
     assert math.isfinite(one._compute_loss(one.model, batch).item())

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from vrag_nb.agent.memory_environment import MemoryEnvironment
+from vrag_nb.agent.memory_environment import MemoryEnvironment, Parser
+from vrag_nb.agent.memory_records import MemoryAction
 from vrag_nb.agent.memory_session import MemorySettings, Pages
 from vrag_nb.agent.policy import Conversation, Generation
 from vrag_nb.agent.trajectory import Trajectory
 
 
+def _recorded(action: MemoryAction) -> Parser:
+    return lambda text: ("", action)
+
+
 def contexts(trajectory: Trajectory, pages: Pages) -> list[Conversation]:
     """What the model read before each of its generations, in order: rebuilt from the record by the same rules.
 
-    Those of a turn are its context and, for its replies, that context with what the search showed. The texts, hits and
-    settings of the record are run through the environment again; a trajectory that ended in an error comes as far as
-    it got. Raises ValueError for a trajectory without a graph, KeyError / OSError for a page that is not there.
+    Those of a turn are its context and, for its replies, that context with what the search showed. The actions, hits
+    and settings of the record go through the environment again, so that a parser of one's own changes nothing; a
+    trajectory that ended in an error comes as far as it got. Raises ValueError for a trajectory without a graph,
+    KeyError / OSError for a page that is not there.
     """
     if trajectory.graph is None:
         raise ValueError(f"trajectory {trajectory.uid} has no memory graph: it is not VimRAG's")
@@ -23,8 +29,10 @@ def contexts(trajectory: Trajectory, pages: Pages) -> list[Conversation]:
     read: list[Conversation] = []
     for turn in trajectory.turns:
         replies = turn.memory.replies if turn.memory else []
-        for text, ids in [(turn.text, turn.token_ids), *((reply.text, reply.token_ids) for reply in replies)]:
+        first = [(turn.text, turn.token_ids, turn.memory.action)] if turn.memory else []
+        for text, ids, action in [*first, *((reply.text, reply.token_ids, reply.action) for reply in replies)]:
             read.append(session.conversation)
+            environment.parse = _recorded(action)
             environment.accept(session, Generation(text, ids))
             environment.observe(session, turn.hits)
     return read

@@ -8,6 +8,11 @@ and hands TRL their token ids, images, masks and advantages. The loss is the cli
 model, averaged over the tokens that the model wrote: the mask comes from the ids that were generated, and the tokens of
 pages, crops and messages carry no gradient. Equations: VRAG-RL (arXiv 2505.22019), appendix C.
 
+`algorithm` chooses what is weighed: grpo, each token by its own ratio; gspo, each segment by one ratio, normalised by
+its length; ggpo, the same without the segments that the memory graph says should be left out (`learning.segments`).
+VimRAG's trajectories have several segments, so a step has more rows than trajectories; those of a trajectory share its
+advantage.
+
 Only `_generate_and_score_completions` differs from TRL's trainer. A trajectory whose reward cannot be worked out gets
 no advantage and stays out of its group's mean; one that is longer than the context is cut after a whole turn, its text
 and images together.
@@ -16,8 +21,7 @@ and images together.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -28,19 +32,23 @@ from peft import PeftModel
 from pydantic import Field
 from transformers import AutoProcessor, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
-from trl.trainer.utils import pad, split_pixel_values_by_grid, unsplit_pixel_values_by_grid
+from trl.trainer.utils import pad
 
 from vrag_nb.agent.decoding import DEFAULT_PREFIX_BYTES
 from vrag_nb.agent.encoding import ChatEncoder, Encoded
 from vrag_nb.agent.environment import Environment
-from vrag_nb.agent.policy import Conversation
-from vrag_nb.agent.rollout import rollout
+from vrag_nb.agent.memory_environment import MemoryEnvironment
+from vrag_nb.agent.policy import Message, Text
+from vrag_nb.agent.rollout import World, rollout
 from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.agent.transformers_policy import TransformersPolicy
 from vrag_nb.agent.vision_cache import DEFAULT_CACHE_BYTES
 from vrag_nb.learning.advantages import group_advantages
 from vrag_nb.learning.curves import CurveLog
-from vrag_nb.learning.rewards import Reward, Scored
+from vrag_nb.learning.rewards import Reward, Scored, outcome
+from vrag_nb.learning.rows import Sampled, as_sample, micro_batches
+from vrag_nb.learning.segments import Algorithm, segments
+from vrag_nb.learning.step_figures import step_figures
 from vrag_nb.learning.trainers import ModelSettings, RestoresWeights, machine_arguments
 from vrag_nb.records import Question
 
@@ -51,9 +59,11 @@ class GRPOSettings(ModelSettings):
     questions_per_step x group_size trajectories make a step; `micro_batch` of them go through the model at once. beta:
     weight of the KL to the starting model. max_length: tokens of one trajectory, images included. iterations: how often
     a step's trajectories are used. validate_every: steps between greedy rollouts of the development questions.
+    algorithm: grpo, gspo or ggpo; the last wants VimRAG's trajectories.
     """
 
     out: str
+    algorithm: Algorithm = "grpo"
     steps: int = Field(default=62, ge=1)
     group_size: int = Field(default=5, ge=2)
     questions_per_step: int = Field(default=32, ge=1)
@@ -73,41 +83,13 @@ class GRPOSettings(ModelSettings):
     seed: int = 0
 
 
-@dataclass(frozen=True)
-class Sampled:
-    """A trajectory as the loss needs it: ids up to the model's first token, the rest, and which of that it wrote."""
-
-    prompt: list[int]
-    completion: list[int]
-    written: list[bool]
-    encoded: Encoded
-
-
-def as_sample(conversation: Conversation, encoder: ChatEncoder, max_length: int) -> Sampled:
-    """A conversation cut to `max_length` tokens after a whole turn, then split before the model's first token.
-
-    Raises ValueError when not even its first turn fits, or the model wrote nothing.
-    """
-    for end in range(len(conversation), 0, -1):
-        if conversation[end - 1].role != "assistant":
-            continue
-        encoded = encoder.encode(conversation[:end], reply=False)
-        if len(encoded.input_ids) <= max_length:
-            first = encoded.model_mask.index(True)
-            last = len(encoded.model_mask) - encoded.model_mask[::-1].index(True)
-            return Sampled(
-                encoded.input_ids[:first], encoded.input_ids[first:last], encoded.model_mask[first:last], encoded
-            )
-    raise ValueError(f"no turn of the trajectory fits into {max_length} tokens")
-
-
 class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
     """See the module's docstring. `trajectories` holds the last step's, with their rewards written into them."""
 
     def __init__(
         self,
         *,
-        environment: Environment,
+        environment: Environment | MemoryEnvironment,
         reward: Reward,
         questions: Sequence[Question],
         dev_questions: Sequence[Question] = (),
@@ -128,7 +110,7 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
         rolled = time.perf_counter()
         scored = self._score(trajectories)
         judged = time.perf_counter()
-        batch = self._batch(trajectories, self._advantages(scored))
+        batch = self._batch(trajectories, scored, self._advantages(scored))
         self.trajectories = trajectories
         self._log_step(trajectories, scored)
         for name, seconds in (
@@ -143,6 +125,10 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
     def _mode(self) -> str:
         model: Any = self.model
         return "train" if model.training else "eval"
+
+    @property
+    def _world(self) -> World[Any]:
+        return self.environment
 
     @cached_property
     def _policy(self) -> TransformersPolicy:
@@ -173,9 +159,9 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
             self.questions[row["uid"]].model_copy(update={"uid": f"{row['uid']}#{place + n}"})
             for n, row in enumerate(inputs)
         ]
-        seed = self.settings.seed * 1_000_003 + self.state.global_step
+        seed, world = self.settings.seed * 1_000_003 + self.state.global_step, self._world
         with torch.no_grad():
-            found = rollout(self._policy, self.environment, rows, concurrency=len(rows), seed=seed, progress=False)
+            found = rollout(self._policy, world, rows, concurrency=len(rows), seed=seed, progress=False)
         self._policy.forget()  # the weights are about to change
         return found
 
@@ -183,10 +169,10 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
         """Greedy rollouts of the development questions, shared out over the processes; logged as `eval_...`."""
         mine = self.dev_questions[self.accelerator.process_index :: self.accelerator.num_processes]
         model: Any = self.model
-        was_training = model.training
+        was_training, world = model.training, self._world
         model.eval()
         with torch.no_grad():
-            found = rollout(self._greedy_policy, self.environment, mine, concurrency=len(mine), progress=False)
+            found = rollout(self._greedy_policy, world, mine, concurrency=len(mine), progress=False)
         self._greedy_policy.forget()
         self.dev_trajectories = found
         self._log_step(found, self._score(found))
@@ -210,9 +196,17 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
         start = self.accelerator.process_index * len(own)
         return group_advantages(everyone, self.settings.group_size)[start : start + len(own)]
 
-    def _batch(self, trajectories: Sequence[Trajectory], advantages: torch.Tensor) -> dict[str, Any]:
-        """What TRL's loss takes. A trajectory that cannot be encoded becomes a row without a single learned token."""
-        samples = [self._sample(trajectory) for trajectory in trajectories]
+    def _batch(
+        self, trajectories: Sequence[Trajectory], scored: Sequence[Scored], advantages: torch.Tensor
+    ) -> dict[str, Any]:
+        """What TRL's loss takes: a row for each segment. One that cannot be encoded has not a single learned token."""
+        rows = [self._samples(one, got) for one, got in zip(trajectories, scored, strict=True)]
+        samples = [sample for own in rows for sample in own]
+        owners = [number for number, own in enumerate(rows) for _ in own]
+        args: Any = self.args
+        count, missing = len(samples), -len(samples) % args.steps_per_generation
+        samples += [self._nothing(trajectories[0])] * missing  # TRL cuts a step's rows into equal parts
+        advantages = torch.cat([advantages[torch.tensor(owners)], advantages.new_zeros(missing)])
         self._metrics[self._mode]["unlearned_rate"].append(sum(not any(one.written) for one in samples) / len(samples))
         device, pad_id = self.accelerator.device, self.encoder.pad_id
 
@@ -227,6 +221,7 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
             "completion_mask": padded([[1] * len(row) for row in completions], 0, "right"),
             "tool_mask": padded([[int(own) for own in one.written] for one in samples], 0, "right"),
             "advantages": advantages.to(device),
+            "row_weight": torch.full((len(samples),), len(samples) / count, device=device),
         }
         ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
         batch["mm_token_type_ids"] = (ids == self.encoder.image_pad).int()
@@ -238,13 +233,24 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
         batch["num_items_in_batch"] = self.accelerator.gather(learned).sum()
         return batch | self._reference(batch)
 
-    def _sample(self, trajectory: Trajectory) -> Sampled:
+    def _samples(self, trajectory: Trajectory, scored: Scored) -> list[Sampled]:
+        """The segments of a trajectory; one row without a learned token where they cannot be encoded."""
         try:
-            conversation = trajectory.messages(self.environment.pages)
-            return as_sample(conversation, self.encoder, self.settings.max_length)
-        except (ValueError, OSError):
-            ids = self.encoder.encode(trajectory.messages()[:1]).input_ids
-            return Sampled(ids, [self.encoder.im_end], [False], Encoded([], [], []))
+            found = segments(trajectory, self.environment.pages, was_right(trajectory, scored), self.settings.algorithm)
+            samples = [as_sample(one.conversation, self.encoder, self.settings.max_length) for one in found]
+        except (ValueError, KeyError, OSError):
+            return [self._nothing(trajectory)]
+        if self.settings.algorithm == "ggpo":
+            self._metrics[self._mode]["masked_share"] += [float(one.masked) for one in found]
+        return [sample.unlearned() if one.masked else sample for one, sample in zip(found, samples, strict=True)]
+
+    def _nothing(self, trajectory: Trajectory) -> Sampled:
+        ids = self.encoder.encode([Message("user", (Text(trajectory.prompt),))]).input_ids
+        return Sampled(ids, [self.encoder.im_end], [False], Encoded([], [], []))
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        """TRL's mean over rows, without those that only fill up."""
+        return super()._compute_loss(model, inputs) * inputs["row_weight"].mean()
 
     def _reference(self, batch: dict[str, Any]) -> dict[str, torch.Tensor]:
         """Log-probabilities under the starting model and, where a step is used again, under the sampling one."""
@@ -262,7 +268,7 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
     def _all_logps(self, model: Any, batch: dict[str, Any]) -> torch.Tensor:
         """(B, completion) log-probabilities of the completions, `micro_batch` rows at a time."""
         parts = []
-        for rows in _micro_batches(batch, self.settings.micro_batch):
+        for rows in micro_batches(batch, self.settings.micro_batch):
             logps, _, _ = self._get_per_token_logps_and_entropies(
                 model,
                 torch.cat([rows["prompt_ids"], rows["completion_ids"]], 1),
@@ -291,43 +297,11 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
             )
 
 
-def step_figures(
-    trajectories: Sequence[Trajectory], scored: Sequence[Scored], parts: Sequence[str]
-) -> dict[str, float]:
-    """Means over a step: reward and its parts, invalid actions a turn, finish rate, turns, searches, crops, tokens."""
-    count = max(1, len(trajectories))
-    turns = [turn for one in trajectories for turn in one.turns]
-    totals = [one.total for one in scored if one.total is not None]
-    kinds = [turn.action.kind for turn in turns]
-    return {
-        "reward": _mean(totals),
-        "reward_std": float(torch.tensor(totals).std()) if len(totals) > 1 else 0.0,
-        **{f"reward/{name}": _mean([one.parts[name] for one in scored if name in one.parts]) for name in parts},
-        "unscored_rate": 1 - len(totals) / count,
-        "invalid_action_rate": kinds.count("invalid") / max(1, len(kinds)),
-        "finish_rate": sum(one.answer is not None for one in trajectories) / count,
-        "turns": len(turns) / count,
-        "searches": kinds.count("search") / count,
-        "crops": kinds.count("bbox") / count,
-        "generated_tokens": sum(one.generated_tokens for one in trajectories) / count,
-    }
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else float("nan")
-
-
-def _micro_batches(batch: dict[str, Any], size: int) -> Iterator[dict[str, Any]]:
-    """Rows of a batch, `size` at a time, each with its own images."""
-    rows = len(batch["prompt_ids"])
-    split = split_pixel_values_by_grid(batch)
-    for start in range(0, rows, size):
-        part = {
-            name: value[start : start + size]
-            for name, value in split.items()
-            if isinstance(value, list) or (isinstance(value, torch.Tensor) and value.ndim)
-        }
-        yield unsplit_pixel_values_by_grid(part)
+def was_right(trajectory: Trajectory, scored: Scored) -> bool:
+    """Whether the answer was right, for GGPO: by the judge where the reward has one, else by rule."""
+    if trajectory.reference is None:
+        return False
+    return scored.parts.get("judge", outcome(trajectory)) > 0.5
 
 
 def _unused(**kwargs: Any) -> list[float | None]:
@@ -337,15 +311,18 @@ def _unused(**kwargs: Any) -> list[float | None]:
 def grpo_trainer(
     settings: GRPOSettings,
     questions: Sequence[Question],
-    environment: Environment,
+    environment: Environment | MemoryEnvironment,
     reward: Reward,
     dev_questions: Sequence[Question] = (),
     callbacks: Sequence[TrainerCallback] = (),
 ) -> MultiTurnGRPOTrainer:
     """A trainer, ready to run; with `dev_questions` it validates as it goes.
 
-    Raises ValueError where a step's trajectories do not come out even, and what `ModelSettings.load` raises.
+    Raises ValueError where a step's trajectories do not come out even or GGPO is asked for without a memory graph, and
+    what `ModelSettings.load` raises.
     """
+    if settings.algorithm == "ggpo" and not isinstance(environment, MemoryEnvironment):
+        raise ValueError("algorithm ggpo needs VimRAG's memory graph: choose its agent, or algorithm grpo or gspo")
     trajectories = settings.questions_per_step * settings.group_size
     if trajectories % settings.micro_batch:
         raise ValueError(
@@ -386,6 +363,7 @@ def _arguments(settings: GRPOSettings, trajectories: int, validate: bool) -> GRP
         epsilon=settings.clip,
         use_bias_correction_kl=False,  # the plain estimator of the paper (verl: low_var_kl); TRL's default is another
         loss_type="grpo",
+        importance_sampling_level="token" if settings.algorithm == "grpo" else "sequence",
         temperature=settings.temperature,
         max_completion_length=settings.max_length,
         max_grad_norm=1.0,

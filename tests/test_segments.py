@@ -1,0 +1,151 @@
+"""Segments of trajectories, GGPO's masks, and both in the trainer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import PAGE_IDS, RankedEngine, ScriptedPolicy
+from test_sampling import question
+from test_vimrag import look, make, note, play, reply
+from transformers import AutoProcessor
+
+from vrag_nb.agent.encoding import ChatEncoder
+from vrag_nb.agent.environment import Environment
+from vrag_nb.agent.memory_environment import MemoryEnvironment
+from vrag_nb.agent.memory_graph import ANSWER
+from vrag_nb.agent.memory_records import MemoryAction
+from vrag_nb.agent.memory_session import MemorySettings
+from vrag_nb.agent.observers import Settings
+from vrag_nb.agent.rollout import rollout
+from vrag_nb.agent.trajectory import Trajectory
+from vrag_nb.learning.ggpo import ggpo_loss
+from vrag_nb.learning.grpo import GRPOSettings, MultiTurnGRPOTrainer, grpo_trainer
+from vrag_nb.learning.rewards import Reward, Scored
+from vrag_nb.learning.segments import Segment, segments
+
+STORY = (
+    look("a"), note("two pages", Picture_1=5), "not a call", look("b"), note("none"), reply("a"),
+)  # fmt: skip
+
+
+def told(tiny_corpus: Path) -> tuple[Trajectory, MemoryEnvironment]:
+    environment = make(tiny_corpus)
+    _, trajectory, _ = play(environment, *STORY)
+    return trajectory, environment
+
+
+def test_every_cycle_is_a_segment_with_all_the_model_wrote_in_it(tiny_corpus: Path, tiny_vlm_folder: Path) -> None:
+    trajectory, environment = told(tiny_corpus)
+    found = segments(trajectory, environment.pages, True, "gspo")
+    assert [one.node for one in found] == ["a", "", "b", ANSWER]
+    assert not any(one.masked for one in found)
+    encoder = ChatEncoder(AutoProcessor.from_pretrained(tiny_vlm_folder))
+    written = [sum(encoder.encode(one.conversation, reply=False).model_mask) for one in found]
+    assert written == [4, 2, 4, 2]  # two tokens a generation; a search and its note are one segment
+    assert [message.role for message in found[0].conversation] == ["user", "assistant", "user", "assistant"]
+
+
+def masked(found: list[Segment]) -> list[bool]:
+    return [one.masked for one in found]
+
+
+def test_masks_are_those_worked_by_hand(tiny_corpus: Path) -> None:
+    """Right: node b and the malformed call led nowhere. Wrong: both searches show a gold page, so both are spared."""
+    trajectory, environment = told(tiny_corpus)
+    assert masked(segments(trajectory, environment.pages, True, "ggpo")) == [False, True, True, False]
+    assert trajectory.reference is not None
+    gold = set(trajectory.reference.gold_page_ids)
+    assert gold & set(PAGE_IDS[:3])
+    assert masked(segments(trajectory, environment.pages, False, "ggpo")) == [True, False, True, False]
+    assert masked(segments(trajectory, environment.pages, False, "grpo")) == [False] * 4
+
+
+def test_a_conversation_is_one_segment_and_has_no_graph(tiny_corpus: Path) -> None:
+    environment = Environment(RankedEngine(), tiny_corpus, Settings(max_turns=2), "nano")
+    policy = ScriptedPolicy(["<search>x</search>", "<answer>y</answer>"])
+    [trajectory] = rollout(policy, environment, [question("q")], progress=False)
+    [whole] = segments(trajectory, environment.pages, True)
+    assert whole.conversation == trajectory.messages(environment.pages)
+    with pytest.raises(ValueError, match="no memory graph"):
+        segments(trajectory, environment.pages, True, "ggpo")
+
+
+# -- in the trainer
+
+
+def cycle(text: str) -> tuple[str, MemoryAction]:
+    """A parser that makes a search, a note and an answer of whatever a babbling model writes."""
+    kinds = cycle.kinds  # type: ignore[attr-defined]
+    kind = kinds[cycle.count % len(kinds)]  # type: ignore[attr-defined]
+    cycle.count += 1  # type: ignore[attr-defined]
+    return "", MemoryAction(kind=kind, query="q", summary="s", answer="a", parents=None)
+
+
+def letters(trajectory: Trajectory) -> float:
+    return sum(turn.text.count("e") for turn in trajectory.turns) / 4
+
+
+def trainer(checkpoint: Path, corpus: Path, out: Path, algorithm: str) -> MultiTurnGRPOTrainer:
+    cycle.kinds, cycle.count = ["retrieve"] * 4 + ["memorise"] * 4 + ["answer"] * 4, 0  # type: ignore[attr-defined]
+    environment = MemoryEnvironment(
+        RankedEngine(),
+        corpus,
+        MemorySettings(max_steps=4, min_pixels=784, max_pixels=12 * 784, memory_pixels=8 * 784, top_k=1),
+        parse=cycle,
+    )
+    settings = GRPOSettings(
+        checkpoint=str(checkpoint), out=str(out), algorithm=algorithm, steps=2, group_size=2, questions_per_step=2,
+        micro_batch=2, max_new_tokens=5, learning_rate=1e-3, max_length=4000, beta=0.0, save_steps=10,
+    )  # fmt: skip
+    questions = [question(f"q{n}") for n in range(2)]
+    return grpo_trainer(settings, questions, environment, Reward({"letters": (letters, 1.0)}))
+
+
+def test_masked_segments_move_nothing_and_the_rest_is_equation_12(
+    tiny_vlm_folder: Path, tiny_corpus: Path, tmp_path: Path
+) -> None:
+    one = trainer(tiny_vlm_folder, tiny_corpus, tmp_path, "ggpo")
+    one.model.train()
+    one.current_gradient_accumulation_steps = 1
+    trajectories = one._rollout([{"uid": uid} for uid in ("q0", "q0", "q1", "q1")])
+    assert [len(trajectory.turns) for trajectory in trajectories] == [2] * 4
+    scored = [Scored(float(n), {"judge": float(n % 2)}) for n in range(4)]  # the second and the fourth were right
+    advantages = one._advantages(scored)
+    batch = one._batch(trajectories, scored, advantages)
+    assert len(batch["advantages"]) == 8  # a search and an answer each
+    assert batch["advantages"].tolist() == [value for value in advantages.tolist() for _ in range(2)]
+    gold = [bool(set(t.reference.gold_page_ids) & set(t.retrieved_page_ids)) for t in trajectories if t.reference]
+    wanted = [mask for n in range(4) for mask in ([False, False] if n % 2 else [gold[n], False])]
+    assert (~batch["tool_mask"].bool().any(1)).tolist() == wanted
+    assert one._metrics["train"]["masked_share"] == [float(mask) for mask in wanted]
+    loss = one._compute_loss(one.model, batch)
+    kept = torch.tensor([not mask for mask in wanted])
+    assert loss.item() == pytest.approx(-(batch["advantages"] * kept).mean().item(), abs=1e-5)  # all ratios are 1
+    logps = one._all_logps(one.model, batch).detach()
+    batch["old_per_token_logps"] = old = logps + torch.linspace(-0.9, 0.9, logps.numel()).view_as(logps)
+    written = (batch["completion_mask"] * batch["tool_mask"]).bool()
+    by_hand = ggpo_loss(logps, old, written, batch["advantages"], ~kept)
+    assert one._compute_loss(one.model, batch).item() == pytest.approx(by_hand.item(), abs=1e-5)
+    batch["advantages"] = torch.where(kept, 0.0, 5.0)  # what only masked segments could learn from
+    one._compute_loss(one.model, batch).backward()
+    gradients = [value.grad for value in one.model.parameters() if value.grad is not None]
+    assert gradients
+    assert all((gradient == 0).all() for gradient in gradients)
+
+
+@pytest.mark.parametrize("algorithm", ["gspo", "ggpo"])
+def test_a_run_with_memory_graphs(tiny_vlm_folder: Path, tiny_corpus: Path, tmp_path: Path, algorithm: str) -> None:
+    one = trainer(tiny_vlm_folder, tiny_corpus, tmp_path, algorithm)
+    before = [value.clone() for value in one.model.parameters()]
+    one.train()
+    assert one.state.global_step == 2
+    assert any((value != old).any() for value, old in zip(one.model.parameters(), before, strict=True))
+
+
+def test_ggpo_without_a_graph_is_refused(tiny_vlm_folder: Path, tiny_corpus: Path, tmp_path: Path) -> None:
+    environment = Environment(RankedEngine(), tiny_corpus, Settings(), "nano")
+    settings = GRPOSettings(checkpoint=str(tiny_vlm_folder), out=str(tmp_path), algorithm="ggpo")
+    with pytest.raises(ValueError, match="needs VimRAG's memory graph"):
+        grpo_trainer(settings, [question("q")], environment, Reward({"letters": (letters, 1.0)}))

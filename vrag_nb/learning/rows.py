@@ -1,0 +1,58 @@
+"""Rows of a training step: conversations as ids, split where the model began to write, and parts of a batch of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from trl.trainer.utils import split_pixel_values_by_grid, unsplit_pixel_values_by_grid
+
+from vrag_nb.agent.encoding import ChatEncoder, Encoded
+from vrag_nb.agent.policy import Conversation
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """A segment as the loss needs it: ids up to the model's first token, the rest, and which of that is learned."""
+
+    prompt: list[int]
+    completion: list[int]
+    written: list[bool]
+    encoded: Encoded
+
+    def unlearned(self) -> Sampled:
+        """The same without a learned token."""
+        return replace(self, written=[False] * len(self.written))
+
+
+def as_sample(conversation: Conversation, encoder: ChatEncoder, max_length: int) -> Sampled:
+    """A conversation cut to `max_length` tokens after a whole turn, then split before the model's first token.
+
+    Raises ValueError when not even its first turn fits, or the model wrote nothing.
+    """
+    for end in range(len(conversation), 0, -1):
+        if conversation[end - 1].role != "assistant":
+            continue
+        encoded = encoder.encode(conversation[:end], reply=False)
+        if len(encoded.input_ids) <= max_length:
+            first = encoded.model_mask.index(True)
+            last = len(encoded.model_mask) - encoded.model_mask[::-1].index(True)
+            return Sampled(
+                encoded.input_ids[:first], encoded.input_ids[first:last], encoded.model_mask[first:last], encoded
+            )
+    raise ValueError(f"no turn of the trajectory fits into {max_length} tokens")
+
+
+def micro_batches(batch: dict[str, Any], size: int) -> Iterator[dict[str, Any]]:
+    """Rows of a batch, `size` at a time, each with its own images."""
+    rows = len(batch["prompt_ids"])
+    split = split_pixel_values_by_grid(batch)
+    for start in range(0, rows, size):
+        part = {
+            name: value[start : start + size]
+            for name, value in split.items()
+            if isinstance(value, list) or (isinstance(value, torch.Tensor) and value.ndim)
+        }
+        yield unsplit_pixel_values_by_grid(part)

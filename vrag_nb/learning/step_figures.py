@@ -1,0 +1,36 @@
+"""What a step of reinforcement learning is judged by, from its trajectories and their rewards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from vrag_nb.agent.trajectory import Trajectory
+from vrag_nb.learning.rewards import Scored
+
+
+def step_figures(
+    trajectories: Sequence[Trajectory], scored: Sequence[Scored], parts: Sequence[str]
+) -> dict[str, float]:
+    """Means over a step: reward and its parts, invalid actions a turn, finish rate, turns, searches, crops, tokens."""
+    count = max(1, len(trajectories))
+    turns = [turn for one in trajectories for turn in one.turns]
+    totals = [one.total for one in scored if one.total is not None]
+    kinds = [turn.action.kind for turn in turns]
+    return {
+        "reward": _mean(totals),
+        "reward_std": float(torch.tensor(totals).std()) if len(totals) > 1 else 0.0,
+        **{f"reward/{name}": _mean([one.parts[name] for one in scored if name in one.parts]) for name in parts},
+        "unscored_rate": 1 - len(totals) / count,
+        "invalid_action_rate": kinds.count("invalid") / max(1, len(kinds)),
+        "finish_rate": sum(one.answer is not None for one in trajectories) / count,
+        "turns": len(turns) / count,
+        "searches": kinds.count("search") / count,
+        "crops": kinds.count("bbox") / count,
+        "generated_tokens": sum(one.generated_tokens for one in trajectories) / count,
+    }
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else float("nan")
