@@ -28,11 +28,13 @@ from tqdm.auto import tqdm
 
 from vrag_nb.documents.pages import page_image, page_path
 from vrag_nb.records import Page, read_pages
+from vrag_nb.retrieval.compact import CompactIndex, sample_queries, write_compact
 from vrag_nb.retrieval.embedders import Embedder, batches
 from vrag_nb.retrieval.index import VectorIndex, open_index, pool_tokens
 from vrag_nb.retrieval.storage import (
     MANIFEST,
     VECTOR_TYPE,
+    Compression,
     IndexCorruptError,
     IndexedPage,
     IndexMismatchError,
@@ -42,6 +44,7 @@ from vrag_nb.retrieval.storage import (
     commit,
     index_kind,
     read_manifest,
+    replace_file,
     store,
     sweep,
 )
@@ -66,22 +69,33 @@ class Plan(BaseModel):
 
 
 def build_index(
-    corpus: Path, index_dir: Path, embedder: Embedder, *, shard_pages: int = 64, progress: bool = True
+    corpus: Path,
+    index_dir: Path,
+    embedder: Embedder,
+    *,
+    shard_pages: int = 64,
+    compression: Compression | None = None,
+    progress: bool = True,
 ) -> BuildReport:
     """Bring the index in `index_dir` in step with the corpus; see the module's docstring.
 
-    An index of the same kind of embedder is updated, or rebuilt when its weights or options changed. Raises ValueError
-    for a corpus without pages or an embedder that gives wrong shapes, IndexMismatchError when `index_dir` holds another
-    kind of embedder's index, and names the page whose image cannot be read.
+    An index of the same kind of embedder is updated, or rebuilt when its weights or options changed. `compression`:
+    None stores float16 vectors; otherwise see `retrieval.compact`. A float16 index is compressed without embedding; the
+    way back, and to another compression, embeds anew. A compressed index keeps its codec when pages are added: remove
+    it to learn from a corpus that has become another. Raises ValueError for a corpus without pages, an embedder that
+    gives wrong shapes or one that cannot be compressed, IndexMismatchError when `index_dir` holds another kind of
+    embedder's index, and names the page whose image cannot be read.
     """
     corpus, index_dir = Path(corpus), Path(index_dir)
     if shard_pages < 1:
         raise ValueError(f"shard_pages {shard_pages} must be 1 or more")
+    if compression and index_kind(embedder) != "multi_vector":
+        raise ValueError(f"compression is for multi-vector embedders, {embedder.name} is {index_kind(embedder)}")
     pages = read_pages(corpus)
     if not pages:
         raise ValueError(f"{corpus} holds no page to index; see its prep_report.json for what was skipped")
     index_dir.mkdir(parents=True, exist_ok=True)
-    before = _index_before(index_dir, embedder, shard_pages)
+    before = _index_before(index_dir, embedder, shard_pages, compression)
     listed = [IndexedPage(page_id=page.page_id, document=page.document, key=page_key(corpus, page)) for page in pages]
     had = {entry.page_id for entry in before.manifest.pages} if before else set()
     dropped = len(had - {page.page_id for page in pages})
@@ -93,10 +107,24 @@ def build_index(
     unchanged = [(entry.page_id, entry.key) for entry in listed] == [
         (entry.page_id, entry.key) for entry in (before.manifest.pages if before else [])
     ]
-    if before is None or not unchanged:
+    if before is None or not unchanged or before.manifest.compression != compression:
         vectors = _Vectors(_building_folder(index_dir, embedder), before, known)
         _embed_missing(corpus, embedder, pages, listed, vectors, shard_pages, progress)
-        commit(index_dir, _assemble(index_dir, embedder, listed, vectors, shard_pages))
+        if compression:
+            texts = [page.text for page in pages]
+            parts = write_compact(
+                index_dir,
+                vectors.folder,
+                listed,
+                vectors.__getitem__,
+                lambda: sample_queries(embedder, texts),
+                compression,
+                shard_pages,
+                before if isinstance(before, CompactIndex) else None,
+            )
+            commit(index_dir, _manifest(embedder, listed, shard_pages=shard_pages, **parts))
+        else:
+            commit(index_dir, _assemble(index_dir, embedder, listed, vectors, shard_pages))
     else:
         sweep(index_dir, before.manifest)
     shutil.rmtree(index_dir / BUILDING, ignore_errors=True)
@@ -109,7 +137,9 @@ def page_key(corpus: Path, page: Page) -> str:
     return hashlib.sha256(f"{image}\0{page.text}".encode()).hexdigest()
 
 
-def _index_before(index_dir: Path, embedder: Embedder, shard_pages: int) -> VectorIndex | None:
+def _index_before(
+    index_dir: Path, embedder: Embedder, shard_pages: int, compression: Compression | None
+) -> VectorIndex | None:
     """The index whose vectors can be taken over; None when there is none, it is damaged, or its weights were others."""
     if not (index_dir / MANIFEST).is_file():
         return None
@@ -120,9 +150,11 @@ def _index_before(index_dir: Path, embedder: Embedder, shard_pages: int) -> Vect
                 f"{index_dir} holds an index of {manifest.embedder!r}, not of {embedder.name!r}: "
                 "choose another index folder, or remove this one"
             )
-        same = (manifest.fingerprint, manifest.dim, manifest.dtype, manifest.shard_pages)
-        if same != (embedder.fingerprint, embedder.dim, VECTOR_TYPE.name, shard_pages):
+        same = (manifest.fingerprint, manifest.dim, manifest.shard_pages)
+        if same != (embedder.fingerprint, embedder.dim, shard_pages):
             return None
+        if manifest.compression != compression if manifest.compression else manifest.dtype != VECTOR_TYPE.name:
+            return None  # codes serve only the compression that made them; float16 vectors serve any
         index = open_index(index_dir)
     except IndexCorruptError:
         return None
@@ -203,7 +235,7 @@ def _plan(embedder: Embedder, listed: Sequence[IndexedPage], vectors: _Vectors, 
     missing = list(dict.fromkeys(entry.key for entry in listed if entry.key not in vectors))
     plan = Plan(target=target, units=[list(unit) for unit in batches(missing, shard_pages)])
     vectors.folder.mkdir(parents=True, exist_ok=True)
-    _replace(path, plan.model_dump_json().encode())
+    replace_file(path, plan.model_dump_json().encode())
     return plan
 
 
@@ -302,9 +334,3 @@ def _manifest(
         files=files,
         **parts,
     )
-
-
-def _replace(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f".{os.getpid()}.partial")
-    temporary.write_bytes(content)
-    temporary.replace(path)

@@ -5,6 +5,8 @@
       vectors-00000-1f2e3d4c.npy   token vectors of the first 64 pages, float16, (tokens, dim), one page after another
       faiss-9a8b7c6d.index         stage one of the search
       bm25-5e6f7a8b/               (text index only) what bm25s saves
+  codec-0c1d2e3f.npz           (compact index only, `retrieval.compact`) how the vectors became codes; the shards then
+  cells-4a5b6c7d.npy           hold codes, uint8, and the pages' cells are stage one in the FAISS file's place
 
 A file's name carries the start of its checksum, so a new build never overwrites a file that the old manifest names;
 replacing the manifest is the one moment at which the index changes. What a manifest does not name is swept.
@@ -20,21 +22,35 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 if TYPE_CHECKING:
     from vrag_nb.retrieval.embedders import Embedder
 
 FORMAT = 1
+COMPACT_FORMAT = 2  # an index that versions without `retrieval.compact` must not read
 MANIFEST = "manifest.json"
-OURS = ("vectors-", "faiss-", "bm25-", ".partial-")  # names this module gives; a sweep touches nothing else
+OURS = ("vectors-", "faiss-", "bm25-", "codec-", "cells-", ".partial-")  # a sweep touches nothing but these names
 VECTOR_TYPE = np.dtype("float16")
 
 IndexKind = Literal["multi_vector", "single_vector", "text"]
 
 
+class Compression(BaseModel):
+    """How a compact index is made smaller than the vectors; see `retrieval.compact`.
+
+    `keep`: the share of a page's vectors that is kept. `vector_bytes`: of a kept vector's code. `cells`: k-means cells
+    of stage one, 0 for as many as the corpus's size asks for. The index takes about `keep * vector_bytes` bytes a
+    patch; bfloat16 takes 2 a dimension, 256 for 128 dimensions.
+    """
+
+    keep: float = Field(default=0.4, gt=0, le=1)
+    vector_bytes: int = Field(default=72, ge=1)
+    cells: int = Field(default=0, ge=0, le=65_535)
+
+
 class IndexedPage(BaseModel):
-    """One page of the index, in search order. `key` is the checksum of what was embedded; `vectors` its token count."""
+    """One page of the index, in search order. `key` is the checksum of what was embedded; `vectors`: those stored."""
 
     page_id: str
     document: str
@@ -65,7 +81,16 @@ class Manifest(BaseModel):
     shards: list[str] = []
     faiss: str | None = None
     bm25: str | None = None
+    compression: Compression | None = None  # None: the vectors are stored as they are
+    code_bytes: int = 0  # of a stored code
+    codec: str | None = None
+    cells: str | None = None
     files: dict[str, StoredFile]
+
+    @property
+    def width(self) -> int:
+        """Columns of a shard: dimensions, or the bytes of a code."""
+        return self.code_bytes if self.compression else self.dim
 
 
 class IndexMismatchError(ValueError):
@@ -96,8 +121,10 @@ def read_manifest(folder: Path) -> Manifest:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"])) or "file"
         raise IndexCorruptError(f"{path}: {field}: {first['msg']}; {REBUILD}") from None
-    if manifest.format != FORMAT:
-        raise IndexMismatchError(f"{path}: format {manifest.format}, this version reads {FORMAT}; {REBUILD}")
+    if manifest.format not in (FORMAT, COMPACT_FORMAT):
+        raise IndexMismatchError(
+            f"{path}: format {manifest.format}, this version reads {FORMAT} and {COMPACT_FORMAT}; {REBUILD}"
+        )
     if manifest.page_count != len(manifest.pages):
         raise IndexCorruptError(f"{path}: page_count {manifest.page_count}, but {len(manifest.pages)} pages; {REBUILD}")
     return manifest
@@ -181,6 +208,13 @@ def sweep(folder: Path, manifest: Manifest) -> None:
     for path in folder.iterdir():
         if path.name.startswith(OURS) and path.name not in wanted:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file so that it is there as a whole or not at all."""
+    temporary = path.with_name(f".{os.getpid()}.partial")
+    temporary.write_bytes(content)
+    temporary.replace(path)
 
 
 def array_bytes(array: np.ndarray) -> bytes:

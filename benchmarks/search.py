@@ -1,0 +1,310 @@
+"""Queries a second, recall and bytes of the compact index against MaxSim over bfloat16 patches (colpali-engine).
+
+    python benchmarks/search.py --pages 1000 10000 [--out results/search] [--queries 40] [--threads 1]
+
+**The pages are synthetic** and need no model: `World` draws patch vectors whose spectrum falls, from topics that share
+concepts; about two fifths of a page are background. A query is tokens of a page, perturbed. Pages are drawn anew from
+their number whenever they are needed, so that memory stays small. Where the default profile's index is there, its real
+page vectors and questions are measured too.
+
+Printed for each corpus and each count of candidates: recall@10 against exact MaxSim in float32 over all patches; p50
+and p95 of one query at a time; queries a second, and how often the peer's; bytes of the index on disk, and as a share
+of bfloat16 patches, and in memory (arrays that are loaded, without what the system maps); seconds of the build without
+embedding. "all" scores every page by its codes, all queries in one call: the loss of the codes alone.
+
+The peer is `score_multi_vector` on `--peer-pages` pages in memory, all queries in one call (its best case) and one
+query a call, scaled linearly to the corpus. Everything runs on the CPU with `--threads` threads, the index's files in
+the system's cache. 70,000 pages need about 4 GB of disk in `--scratch` while the index is built and, on one thread,
+some 60 ms a page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import faiss
+import numpy as np
+import torch
+from colpali_engine.utils.processing_utils import BaseVisualRetrieverProcessor
+from rich.console import Console
+from rich.table import Table
+from threadpoolctl import threadpool_limits
+
+from vrag_nb.display import figures
+from vrag_nb.evaluation.report import write_json
+from vrag_nb.profiles import load_profile, sample
+from vrag_nb.records import read_pages
+from vrag_nb.retrieval.compact import CompactIndex, sample_queries, write_compact
+from vrag_nb.retrieval.index import VectorIndex, best, maxsim, open_index
+from vrag_nb.retrieval.storage import Compression, IndexedPage, Manifest, commit
+
+DIM, TOP = 128, 10
+CHUNK = 64  # pages drawn and scored together
+PEER_TARGET, RECALL_TARGET, BYTES_TARGET = 20, 0.98, 1 / 8
+
+
+class World:
+    """Synthetic pages of about `patches` unit vectors, and queries of 20 to 30 tokens."""
+
+    def __init__(self, pages: int, patches: int, seed: int) -> None:
+        self.pages, self.patches, self.seed = pages, patches, seed
+        generator = np.random.default_rng(seed)
+        self._spread = (np.arange(DIM) + 4.0) ** -0.7  # of the axes: most of the variance in a third of them
+        self._common = unit(generator.normal(size=DIM) * self._spread)
+        self._concepts = self._draw(generator, 4000)
+        self._topics = generator.integers(0, len(self._concepts), (max(8, pages // 40), 50))
+        self._backgrounds = self._draw(generator, 40)
+
+    def _draw(self, generator: np.random.Generator, count: int) -> np.ndarray:
+        return unit(0.6 * self._common + 0.8 * unit(generator.normal(size=(count, DIM)) * self._spread))
+
+    def _near(self, generator: np.random.Generator, vectors: np.ndarray, amount: float) -> np.ndarray:
+        return unit(vectors + amount * unit(generator.normal(size=vectors.shape) * self._spread))
+
+    def _spots(self, page: int) -> np.ndarray:
+        """What the page shows: three quarters of its topic, a quarter of anything, each in the page's own way."""
+        generator = np.random.default_rng([self.seed, 1, page])
+        count = int(generator.integers(40, 100))
+        own = generator.choice(self._topics[page % len(self._topics)], count)
+        any_ = generator.integers(0, len(self._concepts), count)
+        concepts = self._concepts[np.where(generator.random(count) < 0.75, own, any_)]
+        return self._near(generator, concepts, 0.5)
+
+    def page(self, number: int) -> np.ndarray:
+        """(patches, DIM) float32."""
+        spots, generator = self._spots(number), np.random.default_rng([self.seed, 2, number])
+        length = int(self.patches * generator.uniform(0.9, 1.1))
+        paper = self._backgrounds[generator.integers(0, len(self._backgrounds), 3)]
+        blank = generator.random(length) < 0.4
+        patches = np.where(
+            blank[:, None], paper[generator.integers(0, 3, length)], spots[generator.integers(0, len(spots), length)]
+        )
+        return self._near(generator, patches, 0.25).astype(np.float32)
+
+    def queries(self, count: int, purpose: int) -> list[np.ndarray]:
+        """Perturbed spots of pages drawn anew for every purpose."""
+        generator = np.random.default_rng([self.seed, 3, purpose])
+        made = []
+        for page in generator.integers(0, self.pages, count):
+            spots = self._spots(int(page))
+            tokens = spots[generator.integers(0, len(spots), int(generator.integers(20, 31)))]
+            made.append(self._near(generator, tokens, 0.8).astype(np.float32))
+        return made
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table; times in milliseconds, `ratio` to the peer's queries a second in one call."""
+
+    corpus: str
+    pages: int
+    patches: int
+    candidates: str
+    recall: float
+    p50: float
+    p95: float
+    queries_a_second: float
+    ratio: float
+    ratio_one_by_one: float
+    disk_bytes_a_page: float
+    disk_share: float
+    memory_bytes_a_page: float
+    build_seconds: float
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Pages to index, queries to ask, and sample query tokens (n, dim) that the build may see."""
+
+    name: str
+    count: int
+    page: Callable[[int], np.ndarray]
+    queries: list[np.ndarray]
+    sample: Callable[[], np.ndarray]
+
+
+def synthetic(pages: int, options: argparse.Namespace) -> Corpus:
+    world = World(pages, options.patches, options.seed)
+    return Corpus(
+        "synthetic", pages, world.page, world.queries(options.queries, 0), lambda: np.concatenate(world.queries(60, 1))
+    )
+
+
+def real(options: argparse.Namespace) -> Corpus | None:
+    """The default profile's pages and questions; None where its index is not there."""
+    profile = load_profile(options.profile)
+    try:
+        stored, embedder = open_index(profile.index_folder), profile.load_embedder()
+    except FileNotFoundError:
+        return None
+    if not isinstance(stored, VectorIndex) or isinstance(stored, CompactIndex) or stored.manifest.dim != DIM:
+        return None
+    texts = [page.text for page in read_pages(profile.corpus_folder)]
+    asked = embedder.embed_queries([question.query for question in sample(profile.questions(), options.queries)])
+    pages = len(stored.page_ids)
+    return Corpus(profile.name, pages, stored.vectors, asked, lambda: sample_queries(embedder, texts))
+
+
+def exact_top(corpus: Corpus) -> tuple[list[set[int]], int]:
+    """The rows of the TOP pages of every query by exact MaxSim in float32, and the number of patches."""
+    scores, patches = [], 0
+    for start in range(0, corpus.count, CHUNK):
+        pages = [corpus.page(row) for row in range(start, min(start + CHUNK, corpus.count))]
+        lengths = [len(page) for page in pages]
+        patches += sum(lengths)
+        scores.append(maxsim(corpus.queries, np.concatenate(pages), lengths))
+    rows = np.arange(corpus.count)
+    return [set(best(rows, row, TOP)[0].tolist()) for row in np.concatenate(scores, axis=1)], patches
+
+
+def build(corpus: Corpus, folder: Path, compression: Compression) -> tuple[CompactIndex, float]:
+    """The compact index of the corpus as `build_index` writes it, and the seconds it took without embedding."""
+    started = time.perf_counter()
+    listed = [IndexedPage(page_id=f"page_{row}", document="benchmark", key=str(row)) for row in range(corpus.count)]
+    parts = write_compact(
+        folder, folder / ".building", listed, lambda key: corpus.page(int(key)), corpus.sample, compression, 64
+    )
+    common: dict[str, Any] = {"kind": "multi_vector", "embedder": corpus.name, "fingerprint": "", "dim": DIM}
+    commit(folder, Manifest(**common, shard_pages=64, page_count=corpus.count, pages=listed, **parts))
+    seconds = time.perf_counter() - started
+    index = open_index(folder, verify=False)
+    assert isinstance(index, CompactIndex)
+    return index, seconds
+
+
+def peer_seconds(corpus: Corpus, pages: int) -> tuple[float, float]:
+    """Seconds a query of colpali-engine over the whole corpus: all queries in one call, and one query a call."""
+    chosen = np.linspace(0, corpus.count - 1, min(pages, corpus.count)).astype(int)
+    stored = [torch.from_numpy(corpus.page(int(row)).astype(np.float32)).bfloat16() for row in chosen]
+    asked = [torch.from_numpy(query).bfloat16() for query in corpus.queries]
+
+    def timed(queries: Sequence[torch.Tensor]) -> float:
+        started = time.perf_counter()
+        BaseVisualRetrieverProcessor.score_multi_vector(list(queries), stored, device="cpu")
+        return (time.perf_counter() - started) / len(queries) * corpus.count / len(stored)
+
+    timed(asked[:1])
+    return min(timed(asked) for _ in range(2)), float(np.median([timed([query]) for query in asked[:5]]))
+
+
+def measure(corpus: Corpus, folder: Path, options: argparse.Namespace) -> list[Row]:
+    index, build_seconds = build(corpus, folder, Compression(keep=options.keep, vector_bytes=options.vector_bytes))
+    wanted, patches = exact_top(corpus)
+    peer, peer_single = peer_seconds(corpus, options.peer_pages)
+    disk = sum(stored.bytes for stored in index.manifest.files.values())
+    rows = []
+    for candidates in [*options.candidates, 0]:
+        index.exact, index.candidates = candidates == 0, candidates
+        asked = [[query] for query in corpus.queries] if candidates else [corpus.queries]
+        for _ in range(2 if candidates else 1):  # the first round warms the files
+            seconds, found = [], []
+            for queries in asked:
+                started = time.perf_counter()
+                ranked = index.search(queries, TOP)
+                seconds.append((time.perf_counter() - started) / len(queries))
+                found += [{index.row_of[hit.page_id] for hit in hits} for hits in ranked]
+        mean = float(np.mean(seconds))
+        rows.append(
+            Row(
+                corpus=corpus.name,
+                pages=corpus.count,
+                patches=patches,
+                candidates=str(candidates or "all"),
+                recall=float(np.mean([len(a & b) / len(a) for a, b in zip(wanted, found, strict=True)])),
+                p50=float(np.median(seconds)) * 1000,
+                p95=float(np.quantile(seconds, 0.95)) * 1000,
+                queries_a_second=1 / mean,
+                ratio=peer / mean,
+                ratio_one_by_one=peer_single / mean,
+                disk_bytes_a_page=disk / corpus.count,
+                disk_share=disk / (2 * DIM * patches),
+                memory_bytes_a_page=index.memory_bytes / corpus.count,
+                build_seconds=build_seconds,
+            )
+        )
+    return rows
+
+
+def print_table(rows: Sequence[Row]) -> None:
+    table = Table(
+        "corpus", "pages", "candidates", "recall@10", "p50, ms", "p95, ms", "queries/s", "x peer", "x peer, singly",
+        "disk/page", "of bf16", "memory/page", "build, s",
+        title="compact index against colpali-engine's score_multi_vector",
+    )  # fmt: skip
+    for row in rows:
+        table.add_row(
+            row.corpus, f"{row.pages:,}", row.candidates, f"{row.recall:.3f}", f"{row.p50:.1f}", f"{row.p95:.1f}",
+            f"{row.queries_a_second:.1f}", f"{row.ratio:.1f}", f"{row.ratio_one_by_one:.1f}",
+            f"{row.disk_bytes_a_page:,.0f}", f"1/{1 / row.disk_share:.1f}", f"{row.memory_bytes_a_page:,.0f}",
+            f"{row.build_seconds:.0f}",
+        )  # fmt: skip
+    Console(width=160).print(table)
+
+
+def draw(rows: Sequence[Row]) -> figures.Picture:
+    """Queries a second, as multiples of the peer's, and recall, by pages; one line for each count of candidates."""
+    figure = figures.new_figure(9, 3.6)
+    titles = ("Queries a second, times the peer's", "Recall@10 against exact MaxSim")
+    fields, targets = ("ratio", "recall"), (PEER_TARGET, RECALL_TARGET)
+    for place, (title, field, target) in enumerate(zip(titles, fields, targets, strict=True)):
+        axes = figures.axes_at(figure, 0.6 + 4.4 * place, 0.5, 3.6, 2.4)
+        figures.chart(axes, title, x="synthetic pages")
+        axes.set_xscale("log")
+        for colour, name in zip(figures.SERIES, dict.fromkeys(row.candidates for row in rows), strict=False):
+            line = [row for row in rows if row.candidates == name and row.corpus == "synthetic"]
+            axes.plot(
+                [row.pages for row in line], [getattr(row, field) for row in line], "o-", color=colour, label=name
+            )
+        axes.axhline(target, color=figures.MUTED, linestyle="--", linewidth=1)
+        if place == 0:
+            axes.set_yscale("log")
+            axes.legend(title="candidates", fontsize=8, frameon=False)
+    return figure
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pages", type=int, nargs="*", default=[1000, 10_000], help="sizes of the synthetic corpus")
+    parser.add_argument("--patches", type=int, default=750, help="of a synthetic page, about")
+    parser.add_argument("--queries", type=int, default=40)
+    parser.add_argument("--candidates", type=int, nargs="+", default=[64, 128, 256])
+    parser.add_argument("--keep", type=float, default=Compression().keep)
+    parser.add_argument("--vector-bytes", type=int, default=Compression().vector_bytes)
+    parser.add_argument("--profile", default="nano", help="whose index is measured too, where it is there")
+    parser.add_argument("--no-real", action="store_true", help="only synthetic pages")
+    parser.add_argument("--peer-pages", type=int, default=512)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--scratch", type=Path, default=None, help="where the indexes are written (default: temporary)")
+    parser.add_argument("--out", type=Path, default=None, help="folder for search.json and search.png")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    faiss.omp_set_num_threads(options.threads)
+    corpora = [] if options.no_real else [real(options)]
+    rows: list[Row] = []
+    with threadpool_limits(options.threads):
+        for corpus in [*corpora, *(synthetic(pages, options) for pages in options.pages)]:
+            if corpus is None:
+                print(f"profile {options.profile}: no float16 index of dimension {DIM}; only synthetic pages")
+                continue
+            with tempfile.TemporaryDirectory(dir=options.scratch) as folder:
+                rows += measure(corpus, Path(folder), options)
+            if options.out:
+                write_json(options.out / "search.json", [asdict(row) for row in rows])
+    print_table(rows)
+    if options.out:
+        figures.save(draw(rows), options.out / "search.png")
+
+
+if __name__ == "__main__":
+    main()
