@@ -60,7 +60,7 @@ lab: $(READY)
 	@$(PY) -m jupyter lab --notebook-dir=. notebooks
 
 serve: $(READY)
-	@$(PY) -m vrag_nb serve --profile $(PROFILE) --port $(PORT)
+	@$(PY) -m vrag_nb serve --profile $(PROFILE) --port $(PORT) $(ARGS)
 
 bench: $(READY)
 	@$(PY) -m vrag_nb prep --profile $(PROFILE)

@@ -110,6 +110,39 @@ def test_end_of_action_and_closing() -> None:
     assert close_action("no action") == "no action"
 
 
+CALL = '<think>so</think>\n<tool_call>{"name": "add_search_node", "arguments": {"query": "q"}}</tool_call>'
+
+
+def test_a_tool_call_ends_a_turn_too() -> None:
+    assert CALL[: end_of_action(CALL + "\n<tool_response>dreamt</tool_response>")] == CALL
+    assert end_of_action("<tool_call>{}</ TOOL_CALL >x") == len("<tool_call>{}</ TOOL_CALL >")
+    assert end_of_action("<tool_call>{}") is None
+    assert close_action(CALL.removesuffix("</tool_call>")) == CALL
+    assert close_action(CALL) == CALL
+    assert (
+        close_action("<think>or <search>?</think><tool_call>{}")
+        == "<think>or <search>?</think><tool_call>{}</tool_call>"
+    )
+    assert close_action("<think>a <tool_call>, perhaps") == "<think>a <tool_call>, perhaps"
+
+
+@pytest.mark.parametrize(
+    ("text", "action"),
+    [
+        (CALL, None),
+        ('<tool_call>{"name": "search", "arguments": {"query": "q"}}', None),
+        ("<search>what is <tool_call></search>", Action(kind="search", query="what is <tool_call>")),
+        ("<think>no <tool_call>x</tool_call></think><answer>7</answer>", Action(kind="answer", answer="7")),
+        ("<tool_call>{}</tool_call><answer>7</answer>", Action(kind="answer", answer="7")),
+        ("<search>a <tool_call>", Action(kind="search", query="a <tool_call>")),
+    ],
+)
+def test_a_tool_call_is_no_action_here(text: str, action: Action | None) -> None:
+    expected = action or Action(kind="invalid", problem="no action was found.")
+    assert parse(text)[1] == expected
+    assert parse(close_action(text))[1] == expected
+
+
 def test_rewriting_a_box_leaves_the_rest_alone() -> None:
     def double(box: tuple[float, float, float, float]) -> tuple[float, float, float, float]:
         return box[0] * 2, box[1] * 2, box[2] * 2, box[3] * 2.125

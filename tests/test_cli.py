@@ -6,10 +6,14 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
-from conftest import make_question
+from conftest import make_question, serving
+from fastapi import Request
+from test_policies import Endpoint
 from test_profiles import write_pdfs
+from test_vimrag import look, note, reply
 
 from vrag_nb import __main__ as cli
 from vrag_nb.records import write_questions
@@ -86,6 +90,74 @@ def test_prep_index_ask(file: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     said = capsys.readouterr().out
     assert said.startswith("1 ")
     assert "no answer" in said or "answer" in said
+
+
+class Player(Endpoint):
+    """An endpoint whose model plays VimRAG: searches, keeps the first picture, answers."""
+
+    async def complete(self, request: Request) -> Any:
+        body = await request.json()
+        self.requests.append(body)
+        content = str(body["messages"][0]["content"])
+        if body["model"] == "mute":
+            said = "hm"
+        elif len(body["messages"]) > 1:
+            said = note("page two is here", Picture_1=4)
+        else:
+            said = (
+                reply("a", text="forty-two") if "page two is here" in content else look("a", query="page two of alpha")
+            )
+        choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": said}}
+        return {"id": "x", "object": "chat.completion", "created": 0, "model": body["model"], "choices": [choice]}
+
+
+def test_ask_streams_vimrag(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    player = Player()
+    with serving(player.app) as url:
+        hosted = (
+            "  hosted:\n    extends: tiny\n    agent: {kind: vimrag, max_steps: 4, top_k: 2, max_pixels: 31360}\n"
+            f"    policy: {{kind: openai, checkpoint: m, options: {{base_url: '{url}/v1', api_key_env: null}}}}\n"
+            "  mute:\n    extends: hosted\n    policy: {checkpoint: mute}\n"
+        )
+        file.write_text(file.read_text() + hosted)
+        arguments = ["--profile", "hosted", "--file", str(file)]
+        assert cli.main(["prep", *arguments]) == cli.main(["index", *arguments]) == 0
+        capsys.readouterr()
+        assert cli.main(["ask", "What is on page two?", *arguments]) == 0
+        assert capsys.readouterr().out.splitlines() == [
+            "1       ·  so",
+            "1  search  page two of alpha",
+            "          is a, after root",
+            "          looks at alpha_2, beta_2",
+            "2       ·  so",
+            "2   notes  page two is here",
+            "          remembers alpha_2 (224 x 112 px)",
+            "3       ·  so",
+            "          follows from a",
+            "3  answer  forty-two",
+        ]
+        arguments[1] = "mute"
+        assert cli.main(["ask", "What is on page two?", *arguments]) == 0
+        said = capsys.readouterr().out.splitlines()
+        assert said[1].startswith("   notice  Invalid call: no tool call was found.")
+        assert said[-1] == "no answer"
+
+
+def test_evaluating_another_agent_than_vrag_is_refused(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text(file.read_text() + "  memory:\n    extends: tiny\n    agent: {kind: vimrag}\n")
+    write_questions(tmp_path / "questions.json", [make_question("a")])
+    arguments = [
+        "--documents",
+        tmp_path / "docs",
+        "--questions",
+        tmp_path / "questions.json",
+        "--out",
+        tmp_path / "out",
+    ]
+    assert cli.main(["evaluate", *map(str, arguments), "--profile", "memory", "--file", str(file)]) == 2
+    assert "this works on VRAG's turns of search, crop and answer" in capsys.readouterr().err
 
 
 def test_evaluate_any_documents(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

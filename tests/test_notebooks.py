@@ -17,6 +17,7 @@ import yaml
 from datasets import load_dataset
 from rich.console import Console
 
+from vrag_nb.agent.trajectory import read_trajectories
 from vrag_nb.paths import REPOSITORY
 from vrag_nb.profiles import RUNS_FILE, load_profile
 from vrag_nb.runs import Step, execute_step, load_run, plan_run
@@ -97,6 +98,11 @@ def check_03_agent_rollout(said: dict, results: Path) -> None:
     assert said["trajectories"] == 2
     assert "error" not in said["status"]
     assert (results / "rollout" / "trajectory.png").stat().st_size > 5000
+    assert said["memory"]["trajectories"] == 2
+    assert (results / "rollout" / "memory.png").stat().st_size > 5000
+    remembered = read_trajectories(results / "rollout" / "memory.jsonl")
+    assert [one.status for one in remembered] == ["answered"] * 2
+    assert all(one.graph for one in remembered)
 
 
 def check_04_cot_sampling(said: dict, results: Path) -> None:

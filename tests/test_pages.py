@@ -103,7 +103,7 @@ def test_bad_files_are_named_and_the_rest_goes_on(tmp_path):
     assert "broken PDF" in reasons["broken.pdf"]
     assert "broken image" in reasons["broken.png"]
     assert "unsupported" in reasons["letter.docx"]
-    assert "video comes with a later version" in reasons["talk.mp4"]
+    assert "broken video" in reasons["talk.mp4"]
     assert "max_page_pixels" in reasons["bomb.png"]
     assert {page.page_id for page in read_pages(corpus)} == {"good_1", "poster_1"}
     (note,) = report.notes

@@ -19,6 +19,7 @@ from fastapi.responses import JSONResponse
 from PIL import Image as PILImage
 from transformers import AutoModelForImageTextToText, AutoProcessor, LogitsProcessor, LogitsProcessorList
 
+from vrag_nb.agent import memory_actions
 from vrag_nb.agent.encoding import ChatEncoder
 from vrag_nb.agent.environment import Environment, replay
 from vrag_nb.agent.observers import Settings
@@ -238,6 +239,15 @@ def test_turns_end_at_the_closing_tag(policy: TransformersPolicy, monkeypatch: p
     assert (generation.text, generation.finish_reason) == ("a" * 12, "length")
 
 
+def test_turns_end_at_a_tool_call(policy: TransformersPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policy, "max_new_tokens", 60)
+    call = ids_of(policy, '<tool_call>{"name": "add_answer_node"}</tool_call>')
+    force(policy, monkeypatch, [[*call, *ids_of(policy, "and more")]])
+    [generation] = policy.generate([SHORT])
+    assert (generation.token_ids, generation.finish_reason) == (call, "action")
+    assert generation.text == '<tool_call>{"name": "add_answer_node"}</tool_call>'
+
+
 def test_a_closing_tag_in_the_prompt_stops_nothing(policy: TransformersPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
     force(policy, monkeypatch, [ids_of(policy, ">a")])
     [generation] = policy.generate([[user("x"), Message("assistant", (Text("</answer>"),))]])
@@ -345,7 +355,13 @@ class Endpoint:
             await asyncio.to_thread(self.everyone.wait)
         content = behaviour if "<" in behaviour else "<answer>42</answer> and more"
         reason = "length" if behaviour.endswith("hm") else "stop"
-        message = {"role": "assistant", "content": content}
+        message: dict[str, Any] = {"role": "assistant", "content": content}
+        if behaviour.startswith("thinks"):
+            message |= {"content": behaviour.partition(" ")[2], "reasoning_content": " Is it </search>? \n"}
+        if behaviour == "calls":
+            function = {"name": "add_answer_node", "arguments": '{"answer": "é"}'}
+            calls = [{"id": "1", "type": "function", "function": function}]
+            message |= {"content": "an </answer>", "tool_calls": calls}
         choice = {"index": 0, "finish_reason": reason, "message": message}
         usage = {"prompt_tokens": 17, "completion_tokens": 3, "total_tokens": 20}
         base = {"id": "x", "object": "chat.completion", "created": 0, "model": behaviour}
@@ -396,6 +412,51 @@ def test_dropped_stop_strings_are_put_back(endpoint: Endpoint) -> None:
     [generation] = policy.generate([LONG])
     assert (generation.text, generation.finish_reason) == ("<think>hm", "length")
     assert endpoint.requests[-1]["messages"][2]["content"][0]["image_url"]["url"].startswith("data:image/jpeg;")
+
+
+def test_a_key_may_be_given_and_stays_out_of_sight(endpoint: Endpoint) -> None:
+    policy = OpenAIPolicy("refuses", endpoint.url, api_key="sk-very-secret", api_key_env="ABSENT_KEY")
+    [generation] = policy.generate([SHORT])
+    assert "no such model" in (generation.error or "")
+    assert "sk-very-secret" not in f"{generation!r} {policy!r} {policy.name}"
+
+
+def test_thinking_is_asked_for_and_warms_the_sampling(endpoint: Endpoint) -> None:
+    for asked, temperature, top_p in ((True, 0.6, 0.95), (False, 0.0, 1.0), (None, 0.0, 1.0)):
+        OpenAIPolicy("plain", endpoint.url, api_key_env=None, enable_thinking=asked).generate([SHORT])
+        request = endpoint.requests[-1]
+        assert (request["temperature"], request["top_p"]) == (temperature, top_p)
+        assert request.get("enable_thinking") is asked
+        assert request.get("chat_template_kwargs") == (None if asked is None else {"enable_thinking": asked})
+    own: dict[str, Any] = {"temperature": 0.1, "top_p": 0.2, "extra_body": {"enable_thinking": "a little"}}
+    OpenAIPolicy("plain", endpoint.url, api_key_env=None, enable_thinking=True, **own).generate([SHORT])
+    request = endpoint.requests[-1]
+    assert (request["temperature"], request["top_p"], request["enable_thinking"]) == (0.1, 0.2, "a little")
+
+
+def test_thoughts_and_calls_from_elsewhere_come_back_into_the_text(endpoint: Endpoint) -> None:
+    def said(model: str, **options: Any) -> tuple[str, str]:
+        [generation] = OpenAIPolicy(model, endpoint.url, api_key_env=None, **options).generate([SHORT])
+        return generation.text, generation.finish_reason
+
+    thought = "<think>Is it </search>?</think>\n"  # the tag it quotes ends nothing
+    assert said("thinks <search>a</search> b") == (f"{thought}<search>a</search>", "action")
+    assert said("thinks <tool_call>{}") == (f"{thought}<tool_call>{{}}</tool_call>", "action")
+    assert said("thinks <think>x</think><answer>7") == ("<think>x</think><answer>7</answer>", "action")
+    assert said("thinks <tool_call>{}", stop=False) == (f"{thought}<tool_call>{{}}", "stop")
+    assert said("thinks maybe") == (f"{thought}maybe", "stop")
+    call = '<tool_call>{"name": "add_answer_node", "arguments": "{\\"answer\\": \\"é\\"}"}</tool_call>'
+    assert said("calls") == (f"an </answer>{call}", "action")
+    assert memory_actions.parse(f"an </answer>{call}")[1].answer == "é"
+
+
+def test_openai_takes_four_stop_strings(endpoint: Endpoint) -> None:
+    OpenAIPolicy("plain", endpoint.url, api_key_env=None).generate([SHORT])
+    assert set(endpoint.requests[-1]["stop"]) == {"</search>", "</bbox>", "</answer>", "</tool_call>"}
+    [generation] = OpenAIPolicy("<region>[1, 2, 3, 4]</region> more", endpoint.url, api_key_env=None).generate([SHORT])
+    assert generation.text == "<region>[1, 2, 3, 4]</region>"
+    OpenAIPolicy("plain", endpoint.url, api_key_env=None, stop=False).generate([SHORT])
+    assert "stop" not in endpoint.requests[-1]
 
 
 def test_thousandths_are_converted_both_ways(endpoint: Endpoint) -> None:

@@ -6,12 +6,23 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pymupdf
 import pytest
-from conftest import make_question
+from conftest import RankedEngine, ScriptedPolicy, make_question
 
+from vrag_nb.agent.environment import Environment
+from vrag_nb.agent.memory_environment import MemoryEnvironment
+from vrag_nb.agent.memory_expert import MemoryPlanner
+from vrag_nb.agent.memory_session import MemorySettings
+from vrag_nb.agent.observers import Settings
+from vrag_nb.agent.prompting import load_prompt
+from vrag_nb.agent.vimrag import VimRAG
+from vrag_nb.agent.vrag import VRAG
+from vrag_nb.learning.experts import PrivilegedPlanner
 from vrag_nb.paths import REPOSITORY, project_path, shown_path
+from vrag_nb.profile_parts import VimRAGPart, VRAGPart
 from vrag_nb.profiles import POLICIES, ProfileError, load_profile, profile_names, sample
 from vrag_nb.records import write_questions
 
@@ -52,12 +63,13 @@ def add(file: Path, text: str) -> Path:
 def test_every_shipped_profile_loads_and_its_settings_are_possible(name: str) -> None:
     profile = load_profile(name)
     assert profile.name == name
-    assert profile.settings().budget.most_tokens > 0
+    settings = profile.settings() if profile.agent.kind == "vrag" else profile.memory_settings()
+    assert settings.budget.most_tokens > 0
     assert profile.policy.kind in POLICIES
 
 
 def test_the_issues_profiles_are_there() -> None:
-    assert {"nano", "3b-1gpu", "7b", "api"} <= set(profile_names())
+    assert {"nano", "3b-1gpu", "7b", "api", "api-vimrag"} <= set(profile_names())
 
 
 def test_a_profile_that_extends_another_changes_fields_and_replaces_options(file: Path) -> None:
@@ -73,7 +85,19 @@ def test_a_profile_that_extends_another_changes_fields_and_replaces_options(file
     [
         ("  x:\n    extends: base\n    agent: {paddin: 9}\n", "runs.yaml: profile x, field agent.paddin: Extra inputs"),
         ("  x:\n    extends: base\n    agent: {max_turns: many}\n", "field agent.max_turns"),
+        ("  x:\n    extends: base\n    agent: {kind: magic}\n", "field agent: its kind should be 'vrag' or 'vimrag'"),
+        ("  x:\n    extends: base\n    agent: {kind: vimrag, max_turns: 3}\n", "field agent.max_turns: Extra inputs"),
+        (
+            "  x:\n    extends: base\n    agent: {kind: vimrag, memory: all}\n",
+            "field agent.memory: Input should be 'summ",
+        ),
+        ("  x:\n    extends: base\n    agent: {kind: vrag, max_steps: 3}\n", "field agent.max_steps: Extra inputs"),
+        ("  x:\n    extends: base\n    agent: vimrag\n", "field agent: Input should be a valid dictionary"),
         ("  x:\n    extends: base\n    policy: {kind: magic}\n", "field policy.kind"),
+        (
+            "  x:\n    extends: base\n    policy: {options: {api_key: s3cret}}\n",
+            "field policy.options: a key has no place",
+        ),
         ("  x:\n    extends: nobody\n", "field extends: there is no profile 'nobody'; known: base, x"),
         ("  x: {extends: y}\n  y: {extends: x}\n", "in a circle"),
         ("  x: 3\n", "profile x: expected a mapping"),
@@ -118,6 +142,78 @@ def test_an_endpoint_needs_its_key(file: Path, monkeypatch: pytest.MonkeyPatch) 
     add(file, f"  remote:\n    extends: base\n    policy: {policy}\n")
     with pytest.raises(ProfileError, match=r"profile remote, field policy: .*NO_SUCH_KEY"):
         load_profile("remote", file).load_policy()
+
+
+def test_a_profile_names_the_agents_protocol(file: Path, tiny_corpus: Path) -> None:
+    file.write_text(file.read_text().replace(str(file.parent / "corpus"), str(tiny_corpus)))
+    add(
+        file,
+        "  memory:\n    extends: base\n    agent: {kind: vimrag, memory: graph, max_steps: 5}\n"
+        "  more:\n    extends: memory\n    agent: {top_k: 1, prompt: vimrag}\n"
+        "  same:\n    extends: base\n    agent: {kind: vrag, top_k: 1}\n",
+    )
+    engine: Any = RankedEngine()
+    environment = load_profile("base", file).load_environment(engine)
+    assert isinstance(environment, Environment)
+    assert environment.settings == load_profile("base", file).settings()
+    assert (load_profile("same", file).agent.top_k, load_profile("same", file).settings().max_turns) == (1, 3)
+    memory = load_profile("memory", file)
+    environment = memory.load_environment(engine)
+    assert isinstance(environment, MemoryEnvironment)
+    assert environment.settings == memory.memory_settings() == MemorySettings(memory="graph", max_steps=5)
+    assert environment.template == load_prompt("vimrag_graph")
+    more = load_profile("more", file)
+    assert more.memory_settings() == MemorySettings(memory="graph", max_steps=5, top_k=1)
+    agent = more.load_agent(ScriptedPolicy([""]), engine)
+    assert isinstance(agent, VimRAG)
+    assert agent.environment.template == load_prompt("vimrag")
+    assert isinstance(load_profile("base", file).load_agent(ScriptedPolicy([""]), engine), VRAG)
+    with pytest.raises(ProfileError, match=r"profile memory, field agent\.kind: this works on VRAG's .* is vimrag"):
+        memory.settings()
+    with pytest.raises(ProfileError, match=r"profile base, field agent\.kind: this works on VimRAG's .* is vrag"):
+        load_profile("base", file).memory_settings()
+
+
+def test_a_profiles_defaults_are_those_of_the_task() -> None:
+    assert MemorySettings(**VimRAGPart(kind="vimrag").model_dump(exclude={"prompt"})) == MemorySettings()
+    assert Settings(**VRAGPart().model_dump(exclude={"prompt"})) == Settings()
+
+
+def test_the_planner_that_is_told_the_gold_plays_by_the_agents_rules(file: Path) -> None:
+    grounder = "{kind: openai, checkpoint: m, options: {api_key_env: null}}"
+    experts = f"{{told: {{}}, grounded: {{grounder: {grounder}}}}}"
+    add(
+        file,
+        f"  taught:\n    extends: base\n    learning: {{base: a/b, sampling: {{experts: {experts}}}}}\n"
+        "  memory:\n    extends: taught\n    agent: {kind: vimrag}\n",
+    )
+    questions = [make_question("q")]
+    assert isinstance(load_profile("taught", file).load_expert("told", questions), PrivilegedPlanner)
+    assert isinstance(load_profile("memory", file).load_expert("told", questions), MemoryPlanner)
+    with pytest.raises(ProfileError, match=r"experts\.grounded\.grounder redraws the boxes .* agent is vimrag"):
+        load_profile("memory", file).load_expert("grounded", questions)
+
+
+@pytest.mark.parametrize("name", ["api", "api-vimrag"])
+def test_the_hosted_profiles_want_their_key_only_for_the_model(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DASHSCOPE_API_KEY", raising=False)
+    profile = load_profile(name)
+    assert profile.policy.options["base_url"].startswith("https://")
+    assert "api_key" not in profile.policy.options  # a file is no place for one
+    with pytest.raises(ProfileError, match=rf"profile {name}, field policy: .*DASHSCOPE_API_KEY is not set"):
+        profile.load_policy()
+    with pytest.raises(ProfileError, match="DASHSCOPE_API_KEY"):
+        profile.load_agent()  # before index or corpus are opened
+    monkeypatch.setenv("DASHSCOPE_API_KEY", "sk-very-secret")
+    policy = profile.load_policy()
+    assert policy.name == profile.policy.checkpoint
+    assert "sk-very-secret" not in f"{profile!r} {policy!r} {profile.model_dump_json()}"
+    policy.close()
+
+
+def test_the_hosted_memory_is_the_official_demos() -> None:
+    assert load_profile("api-vimrag").memory_settings() == MemorySettings()  # 20 steps, 3 pages, lambda 0.1, gamma 0.3
+    assert load_profile("api").settings().max_turns == 4
 
 
 def test_documents_become_an_engine(file: Path, tmp_path: Path) -> None:

@@ -171,8 +171,8 @@ def test_texts_are_items_too(tiny_corpus: Path) -> None:
     memory = trajectory.turns[1].memory
     assert memory is not None
     assert memory.remembered[0].pixels == SMALL["memory_pixels"]  # a text takes none
-    with pytest.raises(ValueError, match="no items of kind video"):
-        make(tiny_corpus, items=("video",))
+    with pytest.raises(ValueError, match="no items of kind sound"):
+        make(tiny_corpus, items=("sound",))
 
 
 @pytest.mark.parametrize(

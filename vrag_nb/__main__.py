@@ -60,18 +60,11 @@ def ask(options: argparse.Namespace) -> None:
         raise ValueError("the question is empty")
     _need_index(profile)
     agent = profile.load_agent()
-    marks = {"think": "·", "search": "search", "bbox": "crop", "answer": "answer", "invalid": "invalid"}
-    for event in agent.stream(options.question):
-        if event.kind in marks:
-            text = event.text or (str([round(value) for value in event.box]) if event.box else "")
-            print(f"{event.turn + 1} {marks[event.kind]:>7}  {text}", flush=True)
-        elif event.observation is not None and event.image is not None:
-            width, height = event.image.size
-            print(f"          looks at {event.observation.page_id} ({event.kind}, {width} x {height} px)", flush=True)
-        elif event.kind in ("notice", "error"):
-            print(f"  {event.kind:>7}  {event.text}", flush=True)
-    if event.trajectory is None or event.trajectory.status != "answered":
-        print("no answer")
+
+    from vrag_nb.display.transcript import transcript
+
+    for line in transcript(agent, options.question):
+        print(line, flush=True)
 
 
 def prep(options: argparse.Namespace) -> None:
@@ -130,6 +123,7 @@ def evaluate(options: argparse.Namespace) -> None:
     from vrag_nb.records import read_pages
 
     profile = _profile(options)
+    settings = profile.settings()
     reading = read_benchmark(options.questions, options.format)
     print(reading.summary())
     _list(reading.bad)
@@ -167,7 +161,7 @@ def evaluate(options: argparse.Namespace) -> None:
         policy=profile.load_policy(),
         systems=options.systems or profile.evaluation.systems,
         out=options.out,
-        settings=profile.settings(),
+        settings=settings,
         prompt=profile.agent.prompt,
         seed=profile.evaluation.seed,
         concurrency=profile.evaluation.concurrency,

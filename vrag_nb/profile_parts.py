@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator
+from pydantic_core import PydanticCustomError
+
+from vrag_nb.retrieval.storage import Compression
 
 
 class Part(BaseModel):
@@ -13,36 +16,52 @@ class Part(BaseModel):
 
 class CorpusPart(Part):
     """kind `decks`: generated below `folder`, `sizes` maps a split to (decks, questions); `documents`: read from
-    the folder `documents`. dpi and format are those of the page images."""
+    the folder `documents`. dpi and format are those of the page images, video the fields of
+    `documents.settings.VideoSettings`."""
 
     folder: str
     kind: Literal["decks", "documents"] = "decks"
     documents: str | None = None
     dpi: int = Field(default=150, ge=20, le=600)
     format: Literal["png", "jpg"] = "png"
+    video: dict[str, int | float] = Field(default_factory=dict)
     sizes: dict[str, tuple[int, int]] | None = None
     seed: int = 0
 
 
 class RetrieverPart(Part):
-    """A registered embedder (`retrieval.embedders`), its checkpoint and options."""
+    """A registered embedder (`retrieval.embedders`), its checkpoint and options. compression: of a large corpus's index
+    (`retrieval.compact`); by default the vectors are stored whole."""
 
     kind: str
     checkpoint: str | None = None
     options: dict[str, Any] = Field(default_factory=dict)
+    compression: Compression | None = None
 
 
 class PolicyPart(Part):
-    """A kind of policy, what it runs (a folder, a hub id, an endpoint's model name) and its class's options."""
+    """A kind of policy, what it runs (a folder, a hub id, an endpoint's model name) and its class's options.
+
+    A key is never one of them: profiles are committed and written into records.
+    """
 
     kind: Literal["transformers", "openai", "vllm"]
     checkpoint: str
     options: dict[str, Any] = Field(default_factory=dict)
 
+    @field_validator("options", mode="before")
+    @classmethod
+    def _no_key(cls, options: Any) -> Any:
+        if isinstance(options, dict) and "api_key" in options:
+            raise PydanticCustomError("api_key", "a key has no place in a file: name its variable with api_key_env")
+        return options
 
-class AgentPart(Part):
-    """The prompt template's name or path, and the fields of `agent.observers.Settings` that a profile may set."""
 
+class VRAGPart(Part):
+    """VRAG-RL's agent: search, crop, answer. The prompt template's name or path, and the fields of
+    `agent.observers.Settings` that a profile may set."""
+
+    kind: Literal["vrag"] = Field(default="vrag", exclude=True)  # dumped parts are told apart by their fields
     prompt: str = "vrag"
     max_turns: int = Field(default=4, ge=0)
     top_k: int = Field(default=10, ge=1)
@@ -51,6 +70,48 @@ class AgentPart(Part):
     min_pixels: int = Field(default=256 * 784, ge=784)
     max_pixels: int = Field(default=512 * 784, ge=784)
     caption: str = ""
+
+
+class VimRAGPart(Part):
+    """VimRAG's agent: search, memorise, answer. The fields of `agent.memory_session.MemorySettings` that a profile may
+    set, and the prompt template's name or path, by default the one of the kind of memory."""
+
+    kind: Literal["vimrag"] = Field(exclude=True)
+    prompt: str = ""
+    memory: Literal["summary", "graph", "multimodal", "energy"] = "energy"
+    max_steps: int = Field(default=20, ge=1)
+    top_k: int = Field(default=3, ge=1)
+    items: tuple[str, ...] = Field(default=("image",), min_length=1)
+    min_pixels: int = Field(default=4 * 784, ge=784)
+    max_pixels: int = Field(default=1280 * 784, ge=784)
+    memory_pixels: int = Field(default=5 * 256 * 1024, ge=1)
+    memory_items: int = Field(default=5, ge=1)
+    decay: float = Field(default=0.1, ge=0)
+    feedback: float = Field(default=0.3, ge=0)
+    text_chars: int = Field(default=4000, ge=1)
+
+
+AGENTS = ("vrag", "vimrag")
+
+
+def agent_kind(given: Any) -> Any:
+    """The kind of an agent's part, or of the mapping it is made from: vrag where it names none."""
+    return given.get("kind", "vrag") if isinstance(given, dict) else getattr(given, "kind", "vrag")
+
+
+def _known_kind(given: Any) -> str | None:
+    kind = agent_kind(given)
+    return kind if kind in AGENTS else None
+
+
+AgentPart = Annotated[
+    Annotated[VRAGPart, Tag("vrag")] | Annotated[VimRAGPart, Tag("vimrag")],
+    Discriminator(
+        _known_kind,
+        custom_error_type="agent_kind",
+        custom_error_message=f"its kind should be {' or '.join(map(repr, AGENTS))}",
+    ),
+]
 
 
 class EvaluationPart(Part):

@@ -7,8 +7,9 @@
 
 A profile is read from the `profiles:` of a YAML file. `extends: NAME` takes over another profile and changes the fields
 it names; `options`, `sizes` and `experts` are replaced as a whole, because what one class takes another does not know.
-Unknown fields are errors. Paths are relative to the repository. A larger machine is another profile, never another
-branch of code: nothing here or elsewhere asks for a profile's name.
+Likewise an `agent` of another kind replaces the whole part. Unknown fields are errors. Paths are relative to the
+repository. A larger machine is another profile, never another branch of code: nothing here or elsewhere asks for a
+profile's name.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pydantic import ValidationError
 
 from vrag_nb.paths import project_path, shown_path
 from vrag_nb.profile_parts import (
+    AGENTS,
     AgentPart,
     CorpusPart,
     EvaluationPart,
@@ -31,12 +33,18 @@ from vrag_nb.profile_parts import (
     Part,
     PolicyPart,
     RetrieverPart,
+    VimRAGPart,
+    VRAGPart,
+    agent_kind,
 )
 
 if TYPE_CHECKING:  # torch and its friends take seconds to import: they wait until a model is asked for
     from vrag_nb.agent.environment import Environment
+    from vrag_nb.agent.memory_environment import MemoryEnvironment
+    from vrag_nb.agent.memory_session import MemorySettings
     from vrag_nb.agent.observers import Settings
     from vrag_nb.agent.policy import Policy
+    from vrag_nb.agent.vimrag import VimRAG
     from vrag_nb.agent.vrag import VRAG
     from vrag_nb.documents.pages import PrepReport
     from vrag_nb.learning.rewards import Reward
@@ -65,7 +73,7 @@ class Profile(Part):
     corpus: CorpusPart
     retriever: RetrieverPart
     policy: PolicyPart
-    agent: AgentPart = AgentPart()
+    agent: AgentPart = VRAGPart()
     evaluation: EvaluationPart = EvaluationPart()
     learning: LearningPart | None = None
 
@@ -92,13 +100,23 @@ class Profile(Part):
     def prepare_corpus(self, progress: bool = True) -> PrepReport:
         """Make or find the documents, and bring the page images in step with them. Raises what `pages` raises."""
         from vrag_nb.documents.pages import prepare_corpus
+        from vrag_nb.documents.settings import VideoSettings
 
+        try:
+            video = VideoSettings(**self.corpus.video)  # type: ignore[arg-type]  # whole numbers come as such
+        except (TypeError, ValueError) as error:
+            raise ProfileError(f"profile {self.name}, field corpus.video: {error}") from error
         if self.corpus.kind == "decks":
             from vrag_nb.documents.decks.generate import generate_corpus
 
             generate_corpus(self.corpus_folder, self.corpus.seed, self.corpus.sizes)
         return prepare_corpus(
-            self.documents_folder, self.corpus_folder, self.corpus.dpi, self.corpus.format, progress=progress
+            self.documents_folder,
+            self.corpus_folder,
+            self.corpus.dpi,
+            self.corpus.format,
+            progress=progress,
+            video=video,
         )
 
     def load_embedder(self) -> Embedder:
@@ -116,7 +134,13 @@ class Profile(Part):
         """Bring the index in step with the corpus."""
         from vrag_nb.retrieval.building import build_index
 
-        return build_index(self.corpus_folder, self.index_folder, embedder or self.load_embedder(), progress=progress)
+        return build_index(
+            self.corpus_folder,
+            self.index_folder,
+            embedder or self.load_embedder(),
+            compression=self.retriever.compression,
+            progress=progress,
+        )
 
     def open_engine(self, embedder: Embedder | None = None) -> SearchEngine:
         """The search engine over the built index. Raises what `SearchEngine.open` raises."""
@@ -146,24 +170,46 @@ class Profile(Part):
             raise ProfileError(f"profile {self.name}, field {field}: {str(error).splitlines()[0]}") from error
 
     def settings(self) -> Settings:
-        """What the agent's task is: the `agent` part without the prompt."""
+        """What VRAG's task is: the `agent` part without the prompt. Raises ProfileError for another kind of agent."""
         from vrag_nb.agent.observers import Settings
 
+        if not isinstance(self.agent, VRAGPart):
+            raise self._other_agent("this works on VRAG's turns of search, crop and answer")
         return Settings(**self.agent.model_dump(exclude={"prompt"}))
 
-    def load_agent(self, policy: Policy | None = None, engine: SearchEngine | None = None) -> VRAG:
-        """Policy, engine and corpus as one agent that can be asked."""
+    def memory_settings(self) -> MemorySettings:
+        """What VimRAG's task is, likewise."""
+        from vrag_nb.agent.memory_session import MemorySettings
+
+        if not isinstance(self.agent, VimRAGPart):
+            raise self._other_agent("this works on VimRAG's memory graph")
+        return MemorySettings(**self.agent.model_dump(exclude={"prompt"}))
+
+    def _other_agent(self, why: str) -> ProfileError:
+        return ProfileError(
+            f"profile {self.name}, field agent.kind: {why}, and the profile's agent is {self.agent.kind}"
+        )
+
+    def load_agent(self, policy: Policy | None = None, engine: SearchEngine | None = None) -> VRAG | VimRAG:
+        """Policy, engine and corpus as one agent of the profile's kind that can be asked."""
+        from vrag_nb.agent.vimrag import VimRAG
         from vrag_nb.agent.vrag import VRAG
 
-        engine = engine or self.open_engine()
+        policy, engine = policy or self.load_policy(), engine or self.open_engine()
         settings = self.agent.model_dump(exclude={"prompt"})
-        return VRAG(policy or self.load_policy(), engine, self.corpus_folder, self.agent.prompt, **settings)
+        if isinstance(self.agent, VRAGPart):
+            return VRAG(policy, engine, self.corpus_folder, self.agent.prompt, **settings)
+        return VimRAG(policy=policy, engine=engine, corpus=self.corpus_folder, prompt=self.agent.prompt, **settings)
 
-    def load_environment(self, engine: SearchEngine | None = None) -> Environment:
-        """The search engine and the corpus behind the agent's actions."""
+    def load_environment(self, engine: SearchEngine | None = None) -> Environment | MemoryEnvironment:
+        """The search engine and the corpus behind the actions of the profile's kind of agent."""
         from vrag_nb.agent.environment import Environment
+        from vrag_nb.agent.memory_environment import MemoryEnvironment
 
-        return Environment(engine or self.open_engine(), self.corpus_folder, self.settings(), self.agent.prompt)
+        engine, agent = engine or self.open_engine(), self.agent
+        if isinstance(agent, VRAGPart):
+            return Environment(engine, self.corpus_folder, self.settings(), agent.prompt)
+        return MemoryEnvironment(engine, self.corpus_folder, self.memory_settings(), agent.prompt)
 
     def questions(self, limit: int | None = None) -> list[Question]:
         """The evaluation's questions: `limit` of them (default: the profile's own limit), drawn with the profile's
@@ -204,11 +250,18 @@ class Profile(Part):
         return sample(self._read_questions(part.dev_questions), limit or part.dev_limit, part.seed)
 
     def load_expert(self, name: str, questions: Sequence[Question]) -> Policy:
-        """An expert of the sampling part; the privileged planner is told the gold of `questions`."""
+        """An expert of the sampling part; the privileged planner is told the gold of `questions`.
+
+        Raises ProfileError for a grounder where the profile's kind of agent draws no boxes.
+        """
+        from vrag_nb.agent.memory_expert import MemoryPlanner
         from vrag_nb.learning.experts import GroundedPolicy, PrivilegedPlanner
 
         part, field = self.taught.sampling.experts[name], f"learning.sampling.experts.{name}"
-        planner = self._policy(f"{field}.policy", part.policy) if part.policy else PrivilegedPlanner(questions)
+        if part.grounder and not isinstance(self.agent, VRAGPart):
+            raise self._other_agent(f"{field}.grounder redraws the boxes of VRAG's crops")
+        told = PrivilegedPlanner if isinstance(self.agent, VRAGPart) else MemoryPlanner
+        planner = self._policy(f"{field}.policy", part.policy) if part.policy else told(questions)
         return GroundedPolicy(planner, self._policy(f"{field}.grounder", part.grounder)) if part.grounder else planner
 
     def load_reward(self, reward: str | dict[str, Any] | None = None) -> Reward:
@@ -279,7 +332,10 @@ def read_section(path: Path, section: str) -> dict[str, Any]:
 def first_problem(error: ValidationError) -> str:
     """A validation error's first problem in words: `field a.b: what is wrong`."""
     first = error.errors()[0]
-    field = ".".join(str(part) for part in first["loc"]) or "(all)"
+    where = [str(part) for part in first["loc"]]
+    if where[:1] == ["agent"] and where[1:2] and where[1] in AGENTS:
+        del where[1]  # which kind of agent it was read as: no field of the file
+    field = ".".join(where) or "(all)"
     return f"field {field}: {first['msg']}"
 
 
@@ -303,5 +359,7 @@ def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
     merged = dict(base)
     for key, value in changes.items():
         both = isinstance(value, dict) and isinstance(merged.get(key), dict) and key not in _WHOLE
+        if both and key == "agent" and "kind" in value:  # another kind of agent knows other fields
+            both = agent_kind(value) == agent_kind(merged[key])
         merged[key] = _merged(merged[key], value) if both else value
     return merged

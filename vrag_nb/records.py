@@ -4,7 +4,8 @@ One file, so that a field has one meaning everywhere:
 
 - `Question`: the unified question record of ViDoRAG / VRAG-RL (`uid, query, reference_answer, meta_info`) plus the
   gold regions that only a generated corpus can know.
-- `Page`: one page image of a corpus, its text layer beside it.
+- `Page`: one page image of a corpus, its text layer beside it. A chunk of a video is a page too: its image is a sheet
+  of the chunk's frames, and its `video` says when they are.
 - `Hit`: one search result.
 
 Coordinate frames. *Page fractions*: [x0, y0, x1, y1] in 0..1 of the page, origin top left; independent of dpi, used in
@@ -17,10 +18,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    field_validator,
+    model_serializer,
+)
+
+VIDEO_SUFFIXES = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi")
 
 
 class Region(BaseModel):
@@ -40,7 +51,8 @@ class Region(BaseModel):
 
 
 class MetaInfo(BaseModel):
-    """Where a question comes from. `file_name` is the PDF's name; `reference_page` holds 1-based gold pages."""
+    """Where a question comes from. `file_name` is the PDF's or the video's name; `reference_page` holds 1-based gold
+    pages, of a video its chunks."""
 
     model_config = ConfigDict(extra="allow")
     file_name: str
@@ -61,8 +73,9 @@ class Question(BaseModel):
 
     @property
     def document(self) -> str:
-        """The document's id: its file name without the `.pdf`."""
-        return self.meta_info.file_name.removesuffix(".pdf")
+        """The document's id: its file name without the `.pdf`, or without a video's suffix."""
+        name = self.meta_info.file_name
+        return next((name.removesuffix(end) for end in (".pdf", *VIDEO_SUFFIXES) if name.endswith(end)), name)
 
     @property
     def needed_facts(self) -> list[dict[str, Any]]:
@@ -79,8 +92,34 @@ class Question(BaseModel):
         return [page_id(self.document, page) for page in self.meta_info.reference_page]
 
 
+class Frame(BaseModel):
+    """One frame of a video's chunk.
+
+    seconds: when it is on screen, from the video's start. image: its file, relative to the corpus folder; width x
+    height: pixels of that file. box: where the frame lies on the chunk's sheet, (x0, y0, x1, y1) in page pixels.
+    """
+
+    seconds: float = Field(ge=0)
+    image: str
+    width: int = Field(ge=1)
+    height: int = Field(ge=1)
+    box: tuple[int, int, int, int]
+    sha256: str = ""  # of the image file
+
+
+class Clip(BaseModel):
+    """The part of a video that a chunk is: from `start` to `end` (seconds), with its sampled frames in order."""
+
+    start: float = Field(ge=0)
+    end: float
+    frames: list[Frame] = Field(min_length=1)
+
+
 class Page(BaseModel):
-    """One page image. `image` is a path relative to the corpus folder, `width` x `height` its page pixels."""
+    """One page image. `image` is a path relative to the corpus folder, `width` x `height` its page pixels.
+
+    video: what a chunk of a video is; None, and then in no stored record, for a page.
+    """
 
     page_id: str
     document: str
@@ -90,6 +129,24 @@ class Page(BaseModel):
     height: int
     text: str = ""
     sha256: str = ""
+    video: Clip | None = None
+
+    @property
+    def kind(self) -> Literal["page", "video"]:
+        return "page" if self.video is None else "video"
+
+    @property
+    def images(self) -> list[str]:
+        """Every image file the page has, relative to the corpus folder: its own, and its frames'."""
+        return [self.image, *(frame.image for frame in (self.video.frames if self.video else []))]
+
+    @model_serializer(mode="wrap")
+    def _without_empty_video(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Records of pages stay what they were before there were videos, byte for byte."""
+        fields = dump(self)
+        if self.video is None:
+            fields.pop("video", None)
+        return fields
 
 
 class Hit(BaseModel):
@@ -103,6 +160,11 @@ class Hit(BaseModel):
 def page_id(document: str, page: int) -> str:
     """`{document}_{page}`, the page 1-based: the name upstream gives its page images."""
     return f"{document}_{page}"
+
+
+def timed(seconds: float) -> str:
+    """A moment of a video as it is shown and said: "12.0 s"."""
+    return f"{seconds:.1f} s"
 
 
 def read_questions(path: Path) -> list[Question]:
@@ -175,13 +237,26 @@ def read_pages(corpus: Path) -> list[Page]:
         raise FileNotFoundError(
             f"{corpus} holds no pages.parquet: run notebook 01_corpus_prep (or `vrag_nb prep`) on it"
         )
-    return [Page.model_validate(row) for row in pd.read_parquet(table).to_dict("records")]
+    return [_page(row, table) for row in pd.read_parquet(table).to_dict("records")]
+
+
+def _page(row: dict[Any, Any], table: Path) -> Page:
+    """A row as a page. Its video, if the corpus has any, is JSON."""
+    video = row.pop("video", None)
+    try:
+        return Page.model_validate(row | ({"video": json.loads(video)} if isinstance(video, str) else {}))
+    except ValueError as error:
+        raise ValueError(f"{table}: page {row.get('page_id')!r}: {error}; prepare the corpus again") from error
 
 
 def write_pages(corpus: Path, pages: Iterable[Page]) -> None:
-    """Write `pages.parquet`, replacing atomically."""
-    rows = [page.model_dump() for page in pages]
-    frame = pd.DataFrame(rows, columns=list(Page.model_fields))
+    """Write `pages.parquet`, replacing atomically. There is a column of videos only where the corpus has any."""
+    pages = list(pages)
+    clips = [page.video.model_dump_json() if page.video else None for page in pages]
+    columns = [name for name in Page.model_fields if name != "video"]
+    frame = pd.DataFrame([page.model_dump(exclude={"video"}) for page in pages], columns=columns)
+    if any(clips):
+        frame["video"] = clips
     temporary = Path(corpus) / ".pages.parquet.partial"
     frame.to_parquet(temporary, index=False)
     temporary.replace(Path(corpus) / "pages.parquet")

@@ -15,7 +15,9 @@ or inside a JSON list, text around the tags. Rules:
   image. A box without area is invalid;
 - `parse` never raises. What cannot be read becomes an invalid action whose `problem` is told to the model.
 
-Only a model's own words are ever parsed: observations never pass through here.
+Only a model's own words are ever parsed: observations never pass through here. A `<tool_call>` is no action of this
+grammar (`agent.memory_actions` reads those); its closing tag only ends a turn, so that policies need not know which of
+the two protocols they speak.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ Box = tuple[float, float, float, float]
 # Same length before and after, so that a position in the translated text is a position in the original.
 _ASCII_TAGS = str.maketrans({"\uff1c": "<", "\uff1e": ">", "\uff0f": "/", "\u3008": "<", "\u3009": ">"})
 _TAG = re.compile(r"<\s{0,3}(/?)\s{0,3}(think|search|bbox|region|answer)\s{0,3}>", re.IGNORECASE)
-_CLOSING = re.compile(r"<\s{0,3}/\s{0,3}(search|bbox|region|answer)\s{0,3}>", re.IGNORECASE)
+_CLOSING = re.compile(r"<\s{0,3}/\s{0,3}(search|bbox|region|answer|tool_call)\s{0,3}>", re.IGNORECASE)
+_CALL = re.compile(r"<\s{0,3}(/?)\s{0,3}tool_call\s{0,3}>", re.IGNORECASE)
 _END_OF_TURN = re.compile(r"<\|(im_end|endoftext)\|>")
 _PARTIAL_CLOSE = re.compile(r"<(/[a-z]{0,6})?\Z", re.IGNORECASE)
 _QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'")
@@ -82,16 +85,19 @@ def parse(text: str) -> tuple[str, Action]:
 
 
 def end_of_action(text: str) -> int | None:
-    """The position just after the first closing action tag, or None. Policies cut a model's turn here."""
+    """The position just after the first closing tag of an action or a tool call, or None. Policies cut a turn here."""
     match = _CLOSING.search(text.translate(_ASCII_TAGS))
     return match.end() if match else None
 
 
 def close_action(text: str) -> str:
-    """Add the closing tag to an action left open: servers that drop the stop string hand over such texts."""
+    """Add the closing tag to an action or call left open: servers that drop the stop string hand over such texts."""
     text = _end_turn(text)
     tags = _tags(text)
-    opening = _first_action(tags, _think_spans(tags, len(text)))
+    thinking = _think_spans(tags, len(text))
+    opening = _first_action(tags, thinking)
+    if _call_left_open(text, thinking) and (opening is None or _inside(opening.start, thinking)):
+        return f"{text}</tool_call>"
     if opening is None or end_of_action(text[opening.end :]) is not None:
         return text
     return f"{_strip_partial_close(text)}</{opening.name}>"
@@ -143,8 +149,18 @@ def _think_spans(tags: list[_Tag], length: int) -> list[tuple[int, int]]:
 
 def _first_action(tags: list[_Tag], thinking: list[tuple[int, int]]) -> _Tag | None:
     openings = [tag for tag in tags if tag.name != "think" and not tag.closing]
-    outside = [tag for tag in openings if not any(start <= tag.start < end for start, end in thinking)]
+    outside = [tag for tag in openings if not _inside(tag.start, thinking)]
     return next(iter(outside or openings), None)
+
+
+def _inside(place: int, spans: list[tuple[int, int]]) -> bool:
+    return any(start <= place < end for start, end in spans)
+
+
+def _call_left_open(text: str, thinking: list[tuple[int, int]]) -> bool:
+    """Whether a tool call was begun outside of the thinking, and not ended."""
+    found = list(_CALL.finditer(text.translate(_ASCII_TAGS)))
+    return bool(found) and not found[-1][1] and not _inside(found[-1].start(), thinking)
 
 
 def _thought(text: str, thinking: list[tuple[int, int]], end: int) -> str:

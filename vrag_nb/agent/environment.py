@@ -224,8 +224,10 @@ def replay(trajectory: Trajectory, pages: PageStore) -> list[str]:
     """Run a trajectory's texts and hits through the environment again; every difference in words, none when it holds.
 
     Finds records made by other rules: another parser, another geometry, changed page images. A trajectory that ended
-    in an error is replayed as far as it came.
+    in an error is replayed as far as it came. Raises ValueError for VimRAG's.
     """
+    if trajectory.graph is not None:
+        raise ValueError(f"trajectory {trajectory.uid} is VimRAG's: memory_replay.contexts replays it")
     known = {name: value for name, value in trajectory.settings.items() if name in Settings.model_fields}
     environment = Environment(None, pages, Settings.model_validate(known))
     session = environment.start(trajectory.reference or trajectory.question, trajectory.uid)

@@ -38,6 +38,7 @@ def remembered(graph: MemoryGraph, settings: MemorySettings, pages: Pages) -> li
         one = found.setdefault((item.kind, item.name), Remembered(name=item.name, kind=item.kind, nodes=[], energy=0))
         one.nodes.append(node)
         one.energy += energy
+        one.timestamps += item.timestamps
     chosen = [one for visual in (True, False) for one in _chosen(list(found.values()), visual, settings, pages)]
     order = {id(one): number for number, one in enumerate(found.values())}
     return sorted(chosen, key=lambda one: order[id(one)])

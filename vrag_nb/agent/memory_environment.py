@@ -35,7 +35,7 @@ from vrag_nb.agent.actions import Action
 from vrag_nb.agent.environment import Engine
 from vrag_nb.agent.memory_context import context, remembered
 from vrag_nb.agent.memory_graph import ROOT, GraphError, Item, MemoryGraph
-from vrag_nb.agent.memory_items import kinds_of, labelled
+from vrag_nb.agent.memory_items import kinds_of, labelled, observations
 from vrag_nb.agent.memory_records import Judgement, MemoryAction, Offered
 from vrag_nb.agent.memory_session import MemoryKind, MemorySession, MemorySettings, Pages, new_reply, new_turn
 from vrag_nb.agent.observers import InvalidAction
@@ -230,10 +230,10 @@ class MemoryEnvironment:
         for kind in self.kinds:
             number = 0
             for name in names:
-                seen = kind.offer(self.pages.page(name), f"{kind.word} {number + 1}", self.settings)
-                if seen is not None:
+                seen = observations(kind, self.pages.page(name), f"{kind.word} {number + 1}", self.settings)
+                if seen:
                     number += 1
-                    shown.append(seen)
+                    shown += seen
                     turn.memory.offered.append(Offered(label=f"{kind.word} {number}", name=name, kind=kind.name))
         if not shown:
             return self._nothing(session, turn)

@@ -46,7 +46,8 @@ class Remembered(BaseModel):
     """One item of the memory as a context showed it.
 
     name: of the page. nodes: who keeps it. energy: equation 7, summed over them. pixels: what it was allotted;
-    shown_size: the (width, height) that made of it, None for a text or where the allotment is less than one token.
+    shown_size: the (width, height) that made of it, None for a text or where the allotment is less than one token; of
+    a video, what it makes of a single frame. timestamps: seconds of a video's frames that matter.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Remembered(BaseModel):
     energy: float
     pixels: int = 0
     shown_size: tuple[int, int] | None = None
+    timestamps: list[float] = Field(default_factory=list)
 
 
 class Offered(BaseModel):

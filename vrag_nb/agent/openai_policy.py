@@ -3,13 +3,18 @@
 Images travel as base64 data URLs at the size they are shown, which is a fixed point of the Qwen processors' resizing,
 so the endpoint sees the same pixels. Text is all such an endpoint gives back: token ids stay empty.
 
-The API key is read from an environment variable, named and never its value; it is kept out of errors and records.
+Endpoints of thinking models may put the thought elsewhere (`reasoning_content` or `reasoning`), and some take tool
+calls out of the text into `tool_calls`. Both come back into the one text that is parsed: `<think>...</think>` before
+it, `<tool_call>{...}</tool_call>` after it.
+
+The API key is given as it is or, better, by the name of an environment variable; it is kept out of errors and records.
 """
 
 from __future__ import annotations
 
 import base64
 import io
+import json
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,19 +34,22 @@ from vrag_nb.agent.policy import (
     boxes_to_shown,
 )
 
-STOP = ["</search>", "</bbox>", "</region>", "</answer>"]
+STOP = ["</search>", "</bbox>", "</answer>", "</tool_call>", "</region>"]
+MOST_STOPS = 4  # OpenAI takes no more; no prompt asks for <region>, and what follows it is cut off here
 
 
 class OpenAIPolicy(Policy):
     """Asks `model` at `base_url` for each turn.
 
-    api_key_env: the environment variable that holds the key; None for a server that wants none. concurrency: requests
-    at once within one `generate`. retries: attempts after the first, with growing waits, on connection errors, rate
-    limits and server errors. timeout: seconds per attempt. image_format: "png" is exact, "jpeg" smaller. frame:
-    "normalised-1000" for models such as Qwen3-VL whose boxes run from 0 to 1000. stop: send the closing tags as stop
-    strings (a server that drops them from the text has them put back). logprobs: ask for log-probabilities.
-    token_limit_field: what the endpoint calls the limit on new tokens. extra_body: anything else it should be sent.
-    Raises ValueError when the variable named by api_key_env is not set.
+    api_key: the key itself; else api_key_env: the environment variable that holds it, None for a server that wants
+    none. enable_thinking: asks the model to think first, or not to, as DashScope and vLLM take it; None says nothing.
+    temperature and top_p are by default 0.6 and 0.95 for a model asked to think (VimRAG's official demo), else 0 and 1.
+    concurrency: requests at once within one `generate`. retries: attempts after the first, with growing waits, on
+    connection errors, rate limits and server errors. timeout: seconds per attempt. image_format: "png" is exact, "jpeg"
+    smaller. frame: "normalised-1000" for models such as Qwen3-VL whose boxes run from 0 to 1000. stop: send the closing
+    tags as stop strings (a server that drops them from the text has them put back); a model that thinks may quote one
+    too early. logprobs: ask for log-probabilities. token_limit_field: what the endpoint calls the limit on new tokens.
+    extra_body: anything else it should be sent. Raises ValueError when the variable named by api_key_env is not set.
     """
 
     batched = False
@@ -51,10 +59,12 @@ class OpenAIPolicy(Policy):
         model: str,
         base_url: str | None = None,
         *,
+        api_key: str | None = None,
         api_key_env: str | None = "OPENAI_API_KEY",
+        enable_thinking: bool | None = None,
         max_new_tokens: int = 1024,
-        temperature: float = 0.0,
-        top_p: float = 1.0,
+        temperature: float | None = None,
+        top_p: float | None = None,
         concurrency: int = 8,
         retries: int = 3,
         timeout: float = 120.0,
@@ -65,13 +75,18 @@ class OpenAIPolicy(Policy):
         token_limit_field: str = "max_tokens",
         extra_body: dict[str, Any] | None = None,
     ) -> None:
-        self._key = endpoint_key(api_key_env)
+        self._key = api_key or endpoint_key(api_key_env)
         self._client = OpenAI(api_key=self._key, base_url=base_url, max_retries=retries, timeout=timeout)
         self.model, self.name = model, model
-        self.temperature, self.top_p, self.concurrency = temperature, top_p, concurrency
-        self.image_format, self.frame, self.stop, self.logprobs = image_format, frame, stop, logprobs
+        self.temperature = temperature if temperature is not None else 0.6 if enable_thinking else 0.0
+        self.top_p = top_p if top_p is not None else 0.95 if enable_thinking else 1.0
+        self.concurrency, self.image_format, self.frame = concurrency, image_format, frame
+        self.stop, self.logprobs = stop, logprobs
         self._limit = {token_limit_field: max_new_tokens}
-        self._extra_body = extra_body
+        thinking: dict[str, Any] = {} if enable_thinking is None else {"enable_thinking": enable_thinking}
+        if thinking:
+            thinking["chat_template_kwargs"] = dict(thinking)
+        self._extra_body = {**thinking, **(extra_body or {})}
 
     def generate(self, conversations: Sequence[Conversation], seeds: Sequence[int] | None = None) -> list[Generation]:
         """See `Policy.generate`. A request that fails for good is its sample's error; the others go on."""
@@ -101,7 +116,7 @@ class OpenAIPolicy(Policy):
             **self._limit,
         }
         if self.stop:
-            request["stop"] = STOP
+            request["stop"] = STOP[:MOST_STOPS]
         if self.logprobs:
             request["logprobs"] = True
         if seed is not None and self.temperature > 0:
@@ -127,18 +142,34 @@ class OpenAIPolicy(Policy):
         if not response.choices:
             raise ValueError("the endpoint answered without a choice")
         choice = response.choices[0]
-        text = choice.message.content or ""
-        if choice.finish_reason == "stop" and self.stop:
+        text, calls = choice.message.content or "", _native_calls(choice.message)
+        if choice.finish_reason == "stop" and self.stop and not calls:
             text = actions.close_action(text)
-        end = actions.end_of_action(text)
+        end = actions.end_of_action(text) if not calls else None
+        text = _with_thought(choice.message, f"{text[:end]}{calls}")
         reason: Literal["action", "stop", "length"] = "length" if choice.finish_reason == "length" else "stop"
         logprobs = [token.logprob for token in (choice.logprobs.content or [])] if choice.logprobs else []
         return Generation(
-            text=boxes_to_shown(text[:end], conversation, self.frame),
+            text=boxes_to_shown(text, conversation, self.frame),
             logprobs=logprobs,
-            finish_reason="action" if end is not None else reason,
+            finish_reason="action" if calls or end is not None else reason,
             prompt_tokens=response.usage.prompt_tokens if response.usage else 0,
         )
+
+
+def _native_calls(message: Any) -> str:
+    """The tool calls that the endpoint took out of the text, put back into it."""
+    functions = [call.function for call in message.tool_calls or [] if call.type == "function"]
+    named = [{"name": function.name, "arguments": function.arguments} for function in functions]
+    return "".join(f"<tool_call>{json.dumps(one, ensure_ascii=False)}</tool_call>" for one in named)
+
+
+def _with_thought(message: Any, text: str) -> str:
+    """The text after the thought that the endpoint took out of it, unless the text holds one itself."""
+    thought = getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None)
+    if not isinstance(thought, str) or not thought.strip() or "</think>" in text:
+        return text
+    return f"<think>{thought.strip()}</think>\n{text}"
 
 
 def data_url(image: PILImage.Image, image_format: Literal["png", "jpeg"] = "png") -> str:

@@ -69,7 +69,7 @@ def memory_figure(
     cards = _cards(graph, settings, pages, shown)
     scale = _scale(cards.values())
     heights = {name: _height(card, scale) for name, card in cards.items()}
-    layout = lay_out(graph, heights, _MARGIN + 0.4, _MARGIN, least_width=9.0)
+    layout = lay_out(graph, heights, _MARGIN + 0.4, _MARGIN, least_width=10.8)
     width, height = layout.size[0], layout.size[1] + 0.62
     figure = figures.new_figure(width, height)
     canvas = axes_at(figure, 0, 0, width, height)

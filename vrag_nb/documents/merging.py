@@ -144,7 +144,14 @@ def _take_documents(part: Part, pages: Sequence[Page], merged: _Merged, report: 
 def _renamed(page: Page, document: str) -> Page:
     name = page_id(document, page.page)
     image = f"pages/{name}{Path(page.image).suffix}"
-    return page.model_copy(update={"document": document, "page_id": name, "image": image})
+    video = page.video
+    if video is not None:  # its frames' files are named after it
+        frames = [
+            frame.model_copy(update={"image": f"pages/{name}{Path(frame.image).name.removeprefix(page.page_id)}"})
+            for frame in video.frames
+        ]
+        video = video.model_copy(update={"frames": frames})
+    return page.model_copy(update={"document": document, "page_id": name, "image": image, "video": video})
 
 
 def _take_question(
@@ -181,12 +188,14 @@ def _write(out: Path, merged: _Merged, report: MergeReport) -> None:
     (out / "pages").mkdir(parents=True, exist_ok=True)
     (out / _MARK).touch()
     (out / "pages.parquet").unlink(missing_ok=True)  # until it is written again this is no corpus
-    wanted = {Path(page.image).name for page, _ in merged.pages}
+    wanted = {Path(image).name for page, _ in merged.pages for image in page.images}
     for path in (out / "pages").iterdir():
         if path.name not in wanted:
             path.unlink()
     for page, image in merged.pages:
         _link(image, out / page.image, page)
+        for frame in page.images[1:]:
+            _link(image.with_name(image.stem + Path(frame).name.removeprefix(page.page_id)), out / frame, page)
     write_questions(out / QUESTIONS, list(merged.questions.values()))
     (out / REPORT).write_text(report.model_dump_json(indent=1), encoding="utf-8")
     pages = sorted((page for page, _ in merged.pages), key=lambda page: (page.document, page.page))

@@ -2,10 +2,10 @@
 
     report = prepare_corpus(Path("papers"), Path("data/corpora/papers"))
 
-reads every PDF and picture below `papers` (other kinds of files are named in the report) and writes
+reads every PDF, picture and video below `papers` (other kinds of files are named in the report) and writes
 
     data/corpora/papers/
-      pages/{document}_{page}.png   1-based pages
+      pages/{document}_{page}.png   1-based pages; of a video its chunks, with frames as {document}_{page}.{frame}.png
       pages.parquet                 one records.Page a row, in document then page order; written last
       prep_report.json              counts, what was skipped and why, what was rendered differently and why
       .prep/{document}.json         one record a finished document, for the next run
@@ -23,7 +23,6 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -32,10 +31,10 @@ from pydantic import BaseModel, Field, ValidationError
 from tqdm.auto import tqdm
 
 from vrag_nb.documents.names import find_sources
+from vrag_nb.documents.settings import RenderSettings, VideoSettings
 from vrag_nb.documents.sources import (
     SOURCE_KINDS,
     Block,
-    RenderSettings,
     Written,
     count_pages,
     render_block,
@@ -62,7 +61,7 @@ class PrepReport(BaseModel):
     documents: int
     skipped: list[Skipped] = Field(default_factory=list)
     notes: list[Skipped] = Field(default_factory=list)  # in the corpus, but not rendered as asked
-    settings: dict[str, int | str] = Field(default_factory=dict)
+    settings: dict[str, int | float | str] = Field(default_factory=dict)
     rendered: int = Field(default=0, exclude=True)
     reused: int = Field(default=0, exclude=True)
 
@@ -72,7 +71,7 @@ class DocumentRecord(BaseModel):
 
     source: str
     sha256: str
-    settings: dict[str, int | str]
+    settings: dict[str, int | float | str]
     pages: list[Page] = Field(default_factory=list)
     skipped: list[Skipped] = Field(default_factory=list)
     notes: list[Skipped] = Field(default_factory=list)
@@ -89,15 +88,17 @@ def prepare_corpus(
     quality: int = 90,
     max_pages: int = 2000,
     max_page_pixels: int = 16_000_000,
+    video: VideoSettings | None = None,
 ) -> PrepReport:
     """Render every document below `documents` into the corpus folder, over `workers` processes (all cores).
 
-    `dpi`, `image_format` ("png" or "jpg" with `quality`) and the limits are `sources.RenderSettings`. A file that
+    `dpi`, `image_format` ("png" or "jpg" with `quality`) and the limits are `settings.RenderSettings`; `video` says how
+    videos are cut into chunks and sampled. A file that
     cannot be used is named in the report with the reason; the rest goes on. Raises FileNotFoundError when there is no
     such folder, ValueError when it holds nothing to read, when a setting is out of range, or when the corpus folder is
     not prep's to write in.
     """
-    settings = RenderSettings(dpi, image_format, quality, max_pages, max_page_pixels)
+    settings = RenderSettings(dpi, image_format, quality, max_pages, max_page_pixels, video or VideoSettings())
     documents, corpus = Path(documents), Path(corpus)
     _check_folders(documents, corpus)
     sources, others = find_sources(documents)
@@ -117,7 +118,7 @@ def prepare_corpus(
         documents=sum(bool(record.pages) for record in records),
         skipped=_in_order([*skipped, *(entry for record in records for entry in record.skipped)]),
         notes=_in_order(entry for record in records for entry in record.notes),
-        settings=asdict(settings),
+        settings=settings.for_files(list(sources.values())),
         rendered=len(pending),
         reused=reused,
     )
@@ -176,7 +177,7 @@ def _take_stock(
             skipped.append(Skipped(file=file, reason=f"cannot be read: {error.strerror}"))
             continue
         record = _read_record(corpus, document)
-        wanted = (path.relative_to(documents).as_posix(), digest, asdict(settings))
+        wanted = (path.relative_to(documents).as_posix(), digest, settings.for_files([path]))
         if record and (record.source, record.sha256, record.settings) == wanted and _has_images(corpus, record):
             finished[document] = record
         else:
@@ -192,7 +193,7 @@ def _read_record(corpus: Path, document: str) -> DocumentRecord | None:
 
 
 def _has_images(corpus: Path, record: DocumentRecord) -> bool:
-    return all((corpus / page.image).is_file() for page in record.pages)
+    return all((corpus / image).is_file() for page in record.pages for image in page.images)
 
 
 # --- rendering --------------------------------------------------------------------------------------------------------
@@ -252,7 +253,8 @@ def _render_blocks(pool: TaskPool, blocks: list[Block], progress: bool) -> Itera
 
 def _empty_record(documents: Path, source: tuple[Path, str], settings: RenderSettings) -> DocumentRecord:
     path, digest = source
-    return DocumentRecord(source=path.relative_to(documents).as_posix(), sha256=digest, settings=asdict(settings))
+    file = path.relative_to(documents).as_posix()
+    return DocumentRecord(source=file, sha256=digest, settings=settings.for_files([path]))
 
 
 def _fill_record(record: DocumentRecord, document: str, written: Iterable[Written]) -> None:
@@ -271,6 +273,7 @@ def _fill_record(record: DocumentRecord, document: str, written: Iterable[Writte
                 height=page.height,
                 text=page.text,
                 sha256=page.sha256,
+                video=page.video,
             )
         )
         if page.note:
@@ -287,7 +290,7 @@ def _keep(corpus: Path, document: str, record: DocumentRecord, retry: bool) -> N
 
 def _sweep(corpus: Path, finished: dict[str, DocumentRecord]) -> None:
     """Remove what belongs to no finished document: dropped or shrunk documents, leftovers of a killed run."""
-    wanted = {page.image for record in finished.values() for page in record.pages}
+    wanted = {image for record in finished.values() for page in record.pages for image in page.images}
     for path in (corpus / "pages").iterdir():
         if f"pages/{path.name}" not in wanted:
             path.unlink()

@@ -9,8 +9,7 @@ A source kind is one class with two methods, registered by file suffix:
 encrypted, too many pages); `render` yields one page at a time. Everything here runs inside worker processes, so the
 module imports nothing heavy and keeps no state.
 
-Video is the next kind: a `VideoSource` that counts and renders key frames, registered for the suffixes that
-`LATER` now names, is all it takes.
+A page of a video is a chunk of it (`documents.video`): a sheet of its frames, with the frames beside it.
 """
 
 from __future__ import annotations
@@ -30,12 +29,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 from PIL import Image, ImageOps
 
+from vrag_nb.documents.settings import FORMATS, RenderSettings
+from vrag_nb.records import VIDEO_SUFFIXES, Clip, Frame
+
 if TYPE_CHECKING:  # imported where a PDF is opened: it takes two seconds, and only workers need it
     import pymupdf
 
 POINTS_PER_INCH = 72
-FORMATS = {"png": "PNG", "jpg": "JPEG"}  # file suffix -> Pillow's name
-LATER = dict.fromkeys((".mp4", ".mov", ".avi", ".mkv", ".webm", ".m4v"), "video comes with a later version")
 
 
 class SourceError(Exception):
@@ -43,37 +43,26 @@ class SourceError(Exception):
 
 
 @dataclass(frozen=True)
-class RenderSettings:
-    """What decides the bytes of a page image. A document rendered with other settings is rendered anew.
+class Still:
+    """One frame of a chunk: an RGB image, its second, and its box on the sheet, (x0, y0, x1, y1) in pixels."""
 
-    `max_pages`: a longer document is skipped. `max_page_pixels`: a larger page is rendered at a lower dpi (an image is
-    scaled down) so that it fits. `quality` is JPEG's and ignored for PNG.
-    """
-
-    dpi: int = 150
-    image_format: str = "png"
-    quality: int = 90
-    max_pages: int = 2000
-    max_page_pixels: int = 16_000_000
-
-    def __post_init__(self) -> None:
-        if self.image_format not in FORMATS:
-            raise ValueError(f"image_format {self.image_format!r} is not one of {', '.join(FORMATS)}")
-        if not 18 <= self.dpi <= 1200:
-            raise ValueError(f"dpi {self.dpi} is not in 18..1200")
-        if not 1 <= self.quality <= 100:
-            raise ValueError(f"quality {self.quality} is not in 1..100")
-        if self.max_pages < 1 or self.max_page_pixels < 10_000:
-            raise ValueError("max_pages must be 1 or more, max_page_pixels 10000 or more")
+    image: Image.Image
+    seconds: float
+    box: tuple[int, int, int, int]
 
 
 @dataclass(frozen=True)
 class Rendered:
-    """One page: an RGB image, its text layer, and what was done to it that a reader should know ("" if nothing)."""
+    """One page: an RGB image, its text layer, and what was done to it that a reader should know ("" if nothing).
+
+    A chunk of a video has its span in seconds and its frames; its image is their sheet.
+    """
 
     image: Image.Image
     text: str = ""
     note: str = ""
+    span: tuple[float, float] = (0.0, 0.0)
+    stills: tuple[Still, ...] = ()
 
 
 class Source(ABC):
@@ -106,8 +95,7 @@ def source_for(path: Path) -> Source:
     """The kind of this file by its suffix. Raises SourceError when there is none."""
     suffix = path.suffix.lower()
     if suffix not in SOURCE_KINDS:
-        reason = LATER.get(suffix, f"unsupported kind; supported: {', '.join(sorted(SOURCE_KINDS))}")
-        raise SourceError(f"{suffix or 'no suffix'}: {reason}")
+        raise SourceError(f"{suffix or 'no suffix'}: unsupported kind; supported: {', '.join(sorted(SOURCE_KINDS))}")
     return SOURCE_KINDS[suffix]
 
 
@@ -183,6 +171,31 @@ class ImageSource(Source):
         size = (max(1, int(flat.width * scale)), max(1, int(flat.height * scale)))
         note = f"{width} x {height} pixels: scaled to {size[0]} x {size[1]} to fit max_page_pixels"
         return Rendered(flat.resize(size, Image.Resampling.LANCZOS), note=note)
+
+
+@source_kind(*VIDEO_SUFFIXES)
+class VideoSource(Source):
+    """Video through PyAV; a page is a chunk."""
+
+    def count(self, path: Path, settings: RenderSettings) -> int:
+        from vrag_nb.documents import video  # here: only workers open videos
+
+        try:
+            return video.count_chunks(path, settings)
+        except SourceError:
+            raise
+        except Exception as error:  # damage that FFmpeg took for a video
+            raise SourceError(f"broken video: {_in_words(error)}") from None
+
+    def render(self, path: Path, first: int, last: int, settings: RenderSettings) -> Iterator[Rendered | SourceError]:
+        from vrag_nb.documents import video
+
+        try:
+            yield from video.render_chunks(path, first, last, settings)
+        except SourceError:
+            raise
+        except Exception as error:
+            raise SourceError(f"cannot be read: {_in_words(error)}") from None
 
 
 @contextmanager
@@ -263,6 +276,7 @@ class Written:
     text: str = ""
     note: str = ""
     error: str = ""
+    video: Clip | None = None
 
 
 def start_worker() -> None:
@@ -302,11 +316,26 @@ def render_block(block: Block) -> list[Written]:
 def _write_page(block: Block, number: int, page: Rendered | SourceError) -> Written:
     if isinstance(page, SourceError):
         return Written(number, error=str(page))
-    suffix = block.settings.image_format
-    path = block.pages / f"{block.document}_{number}.{suffix}"
-    temporary = path.with_name(f".{number}.{os.getpid()}.partial")  # short: the document's name may fill the limit
-    options = {"quality": block.settings.quality, "subsampling": 0} if suffix == "jpg" else {}
-    page.image.save(temporary, format=FORMATS[suffix], **options)
+    name, suffix = f"{block.document}_{number}", block.settings.image_format
+    frames = []
+    for count, still in enumerate(page.stills, start=1):
+        file = f"{name}.{count:03d}.{suffix}"  # no page's name: that ends in `_` and a number
+        digest = _save(still.image, block.pages / file, block.settings)
+        width, height = still.image.size
+        image = f"{block.pages.name}/{file}"
+        frames.append(
+            Frame(seconds=still.seconds, image=image, width=width, height=height, box=still.box, sha256=digest)
+        )
+    digest = _save(page.image, block.pages / f"{name}.{suffix}", block.settings)
+    clip = Clip(start=page.span[0], end=page.span[1], frames=frames) if frames else None
+    return Written(number, page.image.width, page.image.height, digest, page.text, page.note, video=clip)
+
+
+def _save(image: Image.Image, path: Path, settings: RenderSettings) -> str:
+    """Write an image under another name and rename it; the sha256 of the file."""
+    temporary = path.with_name(f".{path.stem[-40:]}.{os.getpid()}.partial")
+    options = {"quality": settings.quality, "subsampling": 0} if settings.image_format == "jpg" else {}
+    image.save(temporary, format=FORMATS[settings.image_format], **options)
     digest = hashlib.sha256(temporary.read_bytes()).hexdigest()
     temporary.replace(path)
-    return Written(number, page.image.width, page.image.height, digest, page.text, page.note)
+    return digest

@@ -27,6 +27,7 @@ from typing import Any
 from transformers import TrainerCallback
 
 from vrag_nb.agent.environment import Environment
+from vrag_nb.agent.memory_environment import MemoryEnvironment
 from vrag_nb.agent.rollout import rollout
 from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.learning.grpo import GRPOSettings, MultiTurnGRPOTrainer, grpo_trainer
@@ -54,13 +55,19 @@ class Sampled:
 
 
 def sample_experts(
-    profile: Profile, questions: Sequence[Question], environment: Environment, out: Path, progress: bool = True
+    profile: Profile,
+    questions: Sequence[Question],
+    environment: Environment | MemoryEnvironment,
+    out: Path,
+    progress: bool = True,
 ) -> Sampled:
     """Roll out every expert of the profile, choose, and write the data sets below `out`.
 
     `{expert}.jsonl`: all trajectories; `train.parquet`, `README.md` and `sharegpt/`: the chosen ones. Raises ValueError
-    when none can be learned from.
+    when none can be learned from, and for VimRAG's environment, whose trajectories no data set is made of yet.
     """
+    if not isinstance(environment, Environment):
+        raise ValueError("sampling and fine-tuning know VRAG's trajectories only: choose a profile of kind vrag")
     part = profile.taught.sampling
     models = [one.checkpoint for expert in part.experts.values() for one in (expert.policy, expert.grounder) if one]
     about = {"sampling": part, "agent": profile.agent, "questions": questions, "engine": _engine_identity(environment)}
@@ -109,7 +116,7 @@ def reinforcement(
     out: Path,
     questions: Sequence[Question],
     dev_questions: Sequence[Question],
-    environment: Environment,
+    environment: Environment | MemoryEnvironment,
     reward: Reward | None = None,
     callbacks: Sequence[TrainerCallback] = (),
     **changes: Any,
@@ -166,7 +173,7 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _engine_identity(environment: Environment) -> str:
+def _engine_identity(environment: Environment | MemoryEnvironment) -> str:
     manifest = getattr(getattr(environment.engine, "index", None), "manifest", None)
     return str(getattr(manifest, "fingerprint", None) or type(environment.engine).__name__)
 

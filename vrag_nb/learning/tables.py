@@ -8,9 +8,10 @@ from typing import Any, Protocol
 
 from transformers import TrainerCallback
 
-from vrag_nb.agent.pages import PageStore
+from vrag_nb.agent.memory_session import Pages
 from vrag_nb.agent.policy import Image
 from vrag_nb.agent.trajectory import Trajectory, write_trajectories
+from vrag_nb.learning.segments import segments
 
 COLUMNS = ["step", "question", "reference", "answer", "reward", "turns", "images"]
 
@@ -28,7 +29,7 @@ class TrajectoryTables(TrainerCallback):
     Where a wandb run is open, `rows` of each go into a table there, their images as the model saw them.
     """
 
-    def __init__(self, trainer: HasTrajectories, folder: Path, pages: PageStore, rows: int = 4) -> None:
+    def __init__(self, trainer: HasTrajectories, folder: Path, pages: Pages, rows: int = 4) -> None:
         self.trainer, self.folder, self.pages, self.rows = trainer, Path(folder), pages, rows
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -55,13 +56,14 @@ def open_run() -> Any:
     return wandb.run if wandb is not None else None
 
 
-def wandb_table(trajectories: Sequence[Trajectory], step: int, pages: PageStore) -> Any:
+def wandb_table(trajectories: Sequence[Trajectory], step: int, pages: Pages) -> Any:
     """A wandb table of trajectories: what was asked and said, and all images as the model saw them."""
     import wandb
 
     table = wandb.Table(columns=[*COLUMNS])
     for one in trajectories:
-        shown = [part for message in one.messages(pages) for part in message.parts if isinstance(part, Image)]
+        messages = [message for part in segments(one, pages, right=False) for message in part.conversation]
+        shown = [part for message in messages for part in message.parts if isinstance(part, Image)]
         reference = one.reference.reference_answer if one.reference is not None else ""
         said = "\n\n".join(turn.text for turn in one.turns)
         images = [wandb.Image(image.resolved(), caption=image.page_id) for image in shown]

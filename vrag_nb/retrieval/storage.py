@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 if TYPE_CHECKING:
     from vrag_nb.retrieval.embedders import Embedder
@@ -44,6 +44,7 @@ class Compression(BaseModel):
     patch; bfloat16 takes 2 a dimension, 256 for 128 dimensions.
     """
 
+    model_config = ConfigDict(extra="forbid")
     keep: float = Field(default=0.4, gt=0, le=1)
     vector_bytes: int = Field(default=72, ge=1)
     cells: int = Field(default=0, ge=0, le=65_535)
