@@ -3,7 +3,8 @@
     python benchmarks/rollout.py --questions 40
 
 TRL (`GRPOTrainer(environment_factory=...)`, trl_peer.py) drives the model turn by turn: all conversations in lock-step,
-tools called one after another, every turn's prompt computed anew with all its images. What a search or a crop shows
+tools called one after another, every turn's prompt computed anew with all its images; ours keeps keys, values and image
+features between turns (`agent.decoding`). What a search or a crop shows
 comes from our environment in both. Two things stay different, and TRL has no setting for them: a reply that is no valid
 action ends TRL's conversation, and its turns end at the end-of-turn token where ours end at the closing tag. So tokens
 and turns are printed beside the speed.
