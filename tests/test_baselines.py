@@ -16,12 +16,16 @@ from vrag_nb.agent.trajectory import Trajectory, read_trajectories
 from vrag_nb.display import static
 from vrag_nb.display.scenes import scenes
 from vrag_nb.evaluation.baselines import SYSTEMS, Context, System, find_system, known_systems
-from vrag_nb.evaluation.evaluate import answer_metrics
+from vrag_nb.evaluation.evaluate import answer_metrics, evaluate
 from vrag_nb.evaluation.systems.evidence_ledger import MAX_ENTRIES, ledger
 from vrag_nb.records import read_pages, write_pages
 
 SETTINGS = Settings(max_turns=4, top_k=5, min_pixels=16 * 784, max_pixels=160 * 784)
-NEW = ["evidence_ledger", "react", "react_text", "search_r1", "search_r1_vl", "select_page", "text_top1", "text_top3"]
+MEMORIES = ["vimrag", "vimrag_graph", "vimrag_multimodal", "vimrag_summary"]
+NEW = [
+    "evidence_ledger", "react", "react_text", "search_r1", "search_r1_vl", "select_page", "text_top1", "text_top3",
+    *MEMORIES,
+]  # fmt: skip
 
 
 def run(system: str, corpus: Path, engine, script, folder: Path) -> tuple[Trajectory, list[Conversation]]:
@@ -215,7 +219,7 @@ def test_a_ledger_has_an_end(tiny_corpus, engine, tmp_path):
     assert had[2][-1].text.count("\n") == MAX_ENTRIES + 1
 
 
-@pytest.mark.parametrize("system", NEW)
+@pytest.mark.parametrize("system", [name for name in NEW if name not in MEMORIES])
 @pytest.mark.parametrize("batched", [True, False])
 def test_a_failing_search_ends_only_its_own_session(tiny_corpus, engine, tmp_path, system, batched):
     def say(conversation: Conversation) -> str:
@@ -231,7 +235,7 @@ def test_a_failing_search_ends_only_its_own_session(tiny_corpus, engine, tmp_pat
     assert "the index is gone" in (found[0].error or "")
 
 
-@pytest.mark.parametrize("system", NEW)
+@pytest.mark.parametrize("system", [name for name in NEW if name not in MEMORIES])
 def test_the_records_can_be_drawn(tiny_corpus, engine, tmp_path, system):
     def say(conversation: Conversation) -> str:
         turns = ["<search>a</search>", "<select>1</select>", "<evidence>e</evidence><search>b</search>"]
@@ -247,3 +251,32 @@ def test_the_records_can_be_drawn(tiny_corpus, engine, tmp_path, system):
     shown = [seen for scene in drawn for seen in scene.shown]
     assert len(shown) == sum(seen.shown_size is not None for seen in one.observations)
     assert static.trajectory_figure(one, pages) is not None
+
+
+def test_vimrag_is_evaluated_beside_the_others(tiny_corpus, engine, tmp_path):
+    script = ['{"name": "add_search_node", "arguments": {"id": "a", "query": "total"}}',
+              '{"name": "summarize_and_memorize", "arguments": {"summarize": "42", "memorize": []}}',
+              '{"name": "add_answer_node", "arguments": {"parent_ids": ["a"], "answer": "42"}}']  # fmt: skip
+    steps: dict[str, int] = {}
+
+    def say(conversation: Conversation) -> str:
+        text = conversation[0].text
+        place = 1 if len(conversation) > 1 else 2 if "a" in steps else 0
+        steps["a"] = 1
+        if place == 2:
+            steps.clear()
+        assert "q" in text
+        return f"<tool_call>{script[place]}</tool_call>"
+
+    questions = [make_question("q")]
+    metrics = evaluate(
+        corpus=tiny_corpus, questions=questions, engine=engine, policy=ScriptedPolicy(say), systems=MEMORIES,
+        out=tmp_path, settings=SETTINGS, prompt="nano", progress=False,
+    )  # fmt: skip
+    for name in MEMORIES:
+        [one] = read_trajectories(tmp_path / "trajectories" / f"{name}.jsonl")
+        assert (one.answer, one.error, [turn.action.kind for turn in one.turns]) == ("42", None, ["search", "answer"])
+        assert one.settings["memory"] == ("energy" if name == "vimrag" else name.removeprefix("vimrag_"))
+        behaviour = metrics["answers"][name]["behaviour"]
+        assert (behaviour["turns"]["value"], behaviour["searches"]["value"]) == (2, 1)
+    assert (tmp_path / "metrics.md").is_file()

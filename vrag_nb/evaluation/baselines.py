@@ -28,14 +28,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from vrag_nb.agent.actions import Action
 from vrag_nb.agent.environment import Engine, Environment
 from vrag_nb.agent.observers import Session, Settings, refuse_crop
 from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.policy import Generation, Policy
-from vrag_nb.agent.rollout import rollout
+from vrag_nb.agent.rollout import World, rollout
 from vrag_nb.agent.trajectory import Trajectory, Turn, assistant_message, opening
 from vrag_nb.records import Question
 
@@ -65,7 +65,7 @@ class System(ABC):
     ready_made_turns: ClassVar[int] = 0  # turns at the beginning of its trajectories that no model generated
 
     @abstractmethod
-    def environment(self, context: Context) -> Environment:
+    def environment(self, context: Context) -> World[Any]:
         """The environment its sessions run in."""
 
     def run(self, context: Context, questions: Sequence[Question], out: Path) -> list[Trajectory]:
