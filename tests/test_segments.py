@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,9 @@ from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.learning.ggpo import ggpo_loss
 from vrag_nb.learning.grpo import GRPOSettings, MultiTurnGRPOTrainer, grpo_trainer
 from vrag_nb.learning.rewards import Reward, Scored
-from vrag_nb.learning.segments import Segment, segments
+from vrag_nb.learning.sampled_data import read_conversation, read_rows, write_dataset, write_sharegpt
+from vrag_nb.learning.sampling import fault
+from vrag_nb.learning.segments import Segment, conversations, segments
 
 STORY = (
     look("a"), note("two pages", Picture_1=5), "not a call", look("b"), note("none"), reply("a"),
@@ -70,6 +73,23 @@ def test_a_conversation_is_one_segment_and_has_no_graph(tiny_corpus: Path) -> No
     assert whole.conversation == trajectory.messages(environment.pages)
     with pytest.raises(ValueError, match="no memory graph"):
         segments(trajectory, environment.pages, True, "ggpo")
+
+
+def test_a_data_set_has_a_row_for_every_cycle(tiny_corpus: Path, tmp_path: Path) -> None:
+    trajectory, environment = told(tiny_corpus)
+    wanted = conversations(trajectory, environment.pages)
+    rows = list(read_rows(write_dataset([trajectory], environment.pages, tmp_path)))
+    assert len(rows) == len(wanted) == 4
+    for row, conversation in zip(rows, wanted, strict=True):
+        again = read_conversation(row)
+        assert [message.text for message in again] == [message.text for message in conversation]
+        assert [[one.size for one in message.images] for message in again] == [
+            [one.size for one in message.images] for message in conversation
+        ]
+    shared = json.loads(write_sharegpt([trajectory], environment.pages, tmp_path / "sharegpt").read_text())
+    names = [name for row in shared for name in row["images"]]
+    assert len(names) == len(set(names)) == sum(len(row["images"]) for row in rows)
+    assert fault(trajectory) in ("invalid action", "wrong answer")
 
 
 # -- in the trainer

@@ -16,10 +16,11 @@ from typing import Any
 from datasets import Dataset, Features, List, Value, load_dataset
 from datasets import Image as ImageFeature
 
-from vrag_nb.agent.pages import PageStore
+from vrag_nb.agent.memory_session import Pages
 from vrag_nb.agent.policy import Conversation, Image, Message, Text
 from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.learning.sampling import action_kinds
+from vrag_nb.learning.segments import conversations
 from vrag_nb.paths import shown_path
 
 FEATURES = Features(
@@ -38,11 +39,12 @@ FEATURES = Features(
 
 
 def write_dataset(
-    trajectories: Sequence[Trajectory], pages: PageStore, out: Path, dropped: Mapping[str, int] | None = None
+    trajectories: Sequence[Trajectory], pages: Pages, out: Path, dropped: Mapping[str, int] | None = None
 ) -> Path:
     """`out/train.parquet`: a row per trajectory in TRL's message format, images as shown, with `card(...)` beside it.
 
-    Trajectories are written one by one, so memory does not grow with the number of images.
+    VimRAG's trajectories give a row per cycle, for each has a conversation of its own. Trajectories are written one by
+    one, so memory does not grow with the number of images.
     """
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
@@ -57,18 +59,18 @@ def write_dataset(
     return path
 
 
-def _rows(trajectories: Sequence[Trajectory], pages: PageStore) -> Iterator[dict[str, Any]]:
+def _rows(trajectories: Sequence[Trajectory], pages: Pages) -> Iterator[dict[str, Any]]:
     for trajectory in trajectories:
-        conversation = trajectory.messages(pages)
-        yield {
-            "uid": trajectory.uid,
-            "question": trajectory.question,
-            "messages": [_message(message.role, message.parts) for message in conversation],
-            "images": [_png(image) for message in conversation for image in message.images],
-            "turns": len(trajectory.turns),
-            "actions": " ".join(action_kinds(trajectory)),
-            "policy": trajectory.policy,
-        }
+        for conversation in conversations(trajectory, pages):
+            yield {
+                "uid": trajectory.uid,
+                "question": trajectory.question,
+                "messages": [_message(message.role, message.parts) for message in conversation],
+                "images": [_png(image) for message in conversation for image in message.images],
+                "turns": len(trajectory.turns),
+                "actions": " ".join(action_kinds(trajectory)),
+                "policy": trajectory.policy,
+            }
 
 
 def _message(role: str, parts: Sequence[Text | Image]) -> dict[str, Any]:
@@ -85,7 +87,7 @@ def _png(image: Image) -> dict[str, Any]:
     return {"bytes": buffer.getvalue(), "path": None}
 
 
-def write_sharegpt(trajectories: Sequence[Trajectory], pages: PageStore, out: Path) -> Path:
+def write_sharegpt(trajectories: Sequence[Trajectory], pages: Pages, out: Path) -> Path:
     """LLaMA-Factory's ShareGPT form, the one upstream trains on: `data.json`, `dataset_info.json`, `images/*.png`.
 
     `<image>` stands where an image is shown; images are at the size the model saw.
@@ -94,12 +96,14 @@ def write_sharegpt(trajectories: Sequence[Trajectory], pages: PageStore, out: Pa
     (out / "images").mkdir(parents=True, exist_ok=True)
     rows = []
     for trajectory in trajectories:
-        names: list[str] = []
-        turns = [
-            {"role": message.role, "content": _with_images(message.parts, names, trajectory.uid, out)}
-            for message in trajectory.messages(pages)
-        ]
-        rows.append({"messages": turns, "images": names})
+        for number, conversation in enumerate(conversations(trajectory, pages)):
+            names: list[str] = []
+            stem = f"{trajectory.uid}_{number}" if number else trajectory.uid
+            turns = [
+                {"role": message.role, "content": _with_images(message.parts, names, stem, out)}
+                for message in conversation
+            ]
+            rows.append({"messages": turns, "images": names})
     columns = {"messages": "messages", "images": "images"}
     tags = {"role_tag": "role", "content_tag": "content", "user_tag": "user", "assistant_tag": "assistant"}
     info = {"vrag_sampled": {"file_name": "data.json", "formatting": "sharegpt", "columns": columns, "tags": tags}}

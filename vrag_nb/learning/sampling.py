@@ -45,7 +45,8 @@ def fault(trajectory: Trajectory, turns: tuple[int, int] = (2, 6)) -> str | None
         return "error"
     if trajectory.reference is None or not is_correct(trajectory.answer, trajectory.reference.reference_answer):
         return "wrong answer"
-    if "invalid" in kinds:
+    replies = [reply for turn in trajectory.turns if turn.memory for reply in turn.memory.replies]
+    if "invalid" in kinds or any(reply.notice for reply in replies):
         return "invalid action"
     if any(turn.forced for turn in trajectory.turns):
         return "answer had to be forced"

@@ -52,6 +52,11 @@ def segments(trajectory: Trajectory, pages: Pages, right: bool, algorithm: Algor
     return found
 
 
+def conversations(trajectory: Trajectory, pages: Pages) -> list[Conversation]:
+    """The conversations of a trajectory, each ending with the model's words. Raises what `segments` raises."""
+    return [one.conversation for one in segments(trajectory, pages, right=True)]
+
+
 def node_masks(trajectory: Trajectory, right: bool) -> dict[str, bool]:
     """mu by node of a VimRAG trajectory, from what its searches showed and its question's gold pages."""
     shown = {turn.memory.node: {one.name for one in turn.memory.offered} for turn in trajectory.turns if turn.memory}

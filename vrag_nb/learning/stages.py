@@ -28,7 +28,7 @@ from transformers import TrainerCallback
 
 from vrag_nb.agent.environment import Environment
 from vrag_nb.agent.memory_environment import MemoryEnvironment
-from vrag_nb.agent.rollout import rollout
+from vrag_nb.agent.rollout import World, rollout
 from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.learning.grpo import GRPOSettings, MultiTurnGRPOTrainer, grpo_trainer
 from vrag_nb.learning.rewards import Reward
@@ -64,10 +64,9 @@ def sample_experts(
     """Roll out every expert of the profile, choose, and write the data sets below `out`.
 
     `{expert}.jsonl`: all trajectories; `train.parquet`, `README.md` and `sharegpt/`: the chosen ones. Raises ValueError
-    when none can be learned from, and for VimRAG's environment, whose trajectories no data set is made of yet.
+    when none can be learned from.
     """
-    if not isinstance(environment, Environment):
-        raise ValueError("sampling and fine-tuning know VRAG's trajectories only: choose a profile of kind vrag")
+    world: World[Any] = environment
     part = profile.taught.sampling
     models = [one.checkpoint for expert in part.experts.values() for one in (expert.policy, expert.grounder) if one]
     about = {"sampling": part, "agent": profile.agent, "questions": questions, "engine": _engine_identity(environment)}
@@ -78,7 +77,7 @@ def sample_experts(
         policy = profile.load_expert(name, asked)
         trajectories[name] = rollout(
             policy,
-            environment,
+            world,
             asked,
             out / f"{name}.jsonl",
             concurrency=profile.evaluation.concurrency,

@@ -11,7 +11,7 @@ from transformers import TrainerCallback
 from vrag_nb.agent.memory_session import Pages
 from vrag_nb.agent.policy import Image
 from vrag_nb.agent.trajectory import Trajectory, write_trajectories
-from vrag_nb.learning.segments import segments
+from vrag_nb.learning.segments import conversations
 
 COLUMNS = ["step", "question", "reference", "answer", "reward", "turns", "images"]
 
@@ -62,7 +62,7 @@ def wandb_table(trajectories: Sequence[Trajectory], step: int, pages: Pages) -> 
 
     table = wandb.Table(columns=[*COLUMNS])
     for one in trajectories:
-        messages = [message for part in segments(one, pages, right=False) for message in part.conversation]
+        messages = [message for conversation in conversations(one, pages) for message in conversation]
         shown = [part for message in messages for part in message.parts if isinstance(part, Image)]
         reference = one.reference.reference_answer if one.reference is not None else ""
         said = "\n\n".join(turn.text for turn in one.turns)
