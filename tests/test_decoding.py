@@ -104,6 +104,19 @@ def test_what_is_forgotten_is_read_again(tiny_vlm_folder: Path, monkeypatch: pyt
     assert shapes[0] == (1, len(policy.encoder.encode(conversation).input_ids))
 
 
+def test_rows_that_say_the_same_are_kept_and_counted_once(tiny_vlm_folder: Path) -> None:
+    """Memory that is counted and not held would crowd out what is."""
+    policy = TransformersPolicy(tiny_vlm_folder, device="cpu", max_new_tokens=5)
+    policy.generate([ASKED[0]] * 4)
+    assert policy._decoder is not None
+    kept = list(policy._decoder._kept.values())
+    assert len(kept) == 1
+    assert policy._decoder._held == kept[0].nbytes
+    [first] = policy.generate([ASKED[0]])
+    policy.generate([[*ASKED[0], said(first), SHOWN[0]]])
+    assert policy._decoder._held == sum(one.nbytes for one in policy._decoder._kept.values())
+
+
 def test_rows_that_are_done_leave_the_batch(tiny_vlm_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     policy = TransformersPolicy(tiny_vlm_folder, device="cpu", max_new_tokens=12, batch_size=4, temperature=1.0)
     alone = policy.generate(ASKED, seeds=range(4))

@@ -224,7 +224,9 @@ class Decoder:
         kept = torch.stack(
             [torch.stack([layer.keys[row][:, where], layer.values[row][:, where]]) for layer in cache.layers]
         )
-        self._kept[_digest([*encoded.input_ids, *written], encoded.images)] = kept
+        key = _digest([*encoded.input_ids, *written], encoded.images)
+        self._taken(key)  # of a row that said the same
+        self._kept[key] = kept
         self._held += kept.nbytes
         while self._held > self.prefix_bytes and self._kept:
             _, dropped = self._kept.popitem(last=False)
