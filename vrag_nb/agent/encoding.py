@@ -138,11 +138,9 @@ class ChatEncoder:
             raise ValueError(f"the tokenizer has no {token}: this is not a checkpoint with the Qwen chat format")
         return int(token_id)
 
-    def collate(
-        self, batch: Sequence[Encoded], padding_side: str = "left", pixels: bool = True
-    ) -> dict[str, torch.Tensor]:
+    def collate(self, batch: Sequence[Encoded], padding_side: str = "left") -> dict[str, torch.Tensor]:
         """Padded model inputs: input_ids, attention_mask, mm_token_type_ids, model_mask, each (batch, length), and
-        image_grid_thw (images, 3) and, with `pixels`, pixel_values (patches, patch_dim) when there are images.
+        pixel_values (patches, patch_dim) and image_grid_thw (images, 3) when there are images.
 
         Raises ValueError when the image processor's grid does not match the image tokens.
         """
@@ -163,9 +161,7 @@ class ChatEncoder:
             "model_mask": model_mask,
         }
         images = [image for encoded in batch for image in encoded.images]
-        if not images:
-            return inputs
-        return {**inputs, **(self.pixel_inputs(images) if pixels else {"image_grid_thw": self.grid(images)})}
+        return {**inputs, **self.pixel_inputs(images)} if images else inputs
 
     def grid(self, images: Sequence[Image]) -> torch.Tensor:
         """Patches in time, height and width of images at their shown sizes, (images, 3)."""
