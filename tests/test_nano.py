@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from vrag_nb.learning.curves import RunLog, read_log
 from vrag_nb.nano import attention
 from vrag_nb.nano.aligning import Stream, train_streams
-from vrag_nb.nano.attention import use_block_attention
+from vrag_nb.nano.attention import use_block_attention, use_window_attention
 from vrag_nb.nano.glyphs import CLASS_OF, EMPTY, IGNORE, SLOTS, Glyph, slot_targets
 from vrag_nb.nano.lookups import drawn_table, reading_strip
 from vrag_nb.nano.model import NanoSize, build_nano_vlm, build_processor, save_checkpoint
@@ -107,6 +108,23 @@ def test_attention_in_blocks_is_attention(tokenizer, side, monkeypatch):
         model.zero_grad()
     for usual, blocks in zip(*outputs, strict=True):
         assert torch.allclose(usual, blocks, atol=1e-4, rtol=1e-3)
+
+
+@pytest.mark.parametrize("scores", [500, attention.SCORES])
+def test_attention_in_windows_is_attention(tokenizer, processor, scores, monkeypatch):
+    monkeypatch.setattr(attention, "SCORES", scores)  # few scores at once: a window at a time
+    visual = build_nano_vlm(tokenizer, TINY).train().model.visual
+    images = [Image.effect_noise(size, 90).convert("RGB") for size in ((28 * 9, 28 * 5), (28 * 4, 28 * 4), (28, 56))]
+    pixels = processor.image_processor(images=images, do_resize=False, return_tensors="pt")
+    outputs = []
+    for switch in (lambda _: None, use_window_attention):
+        switch(visual)
+        seen = visual(pixels["pixel_values"], grid_thw=pixels["image_grid_thw"]).pooler_output
+        seen.square().sum().backward()
+        outputs.append((seen, visual.blocks[0].attn.qkv.weight.grad.clone()))
+        visual.zero_grad()
+    for usual, windows in zip(*outputs, strict=True):
+        assert torch.allclose(usual, windows, atol=1e-4, rtol=1e-3)
 
 
 def test_optimisers_write_masters_back_and_resume():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from vrag_nb.agent.geometry import jittered
 from vrag_nb.documents.decks.generate import pretraining_deck
 from vrag_nb.nano.deck_tasks import BUDGET, DeckPool, DeckTasks
 from vrag_nb.nano.expert import EXPERT_SETTINGS, ExpertSamples, ExpertTurns, play, session_sample
+from vrag_nb.nano.glyphs import CLASS_OF, EMPTY
 from vrag_nb.nano.looking import UNASKED, covered_squares
 from vrag_nb.nano.lookups import drawn_table, reading_strip
 from vrag_nb.nano.model import FACTOR, NanoSize, build_nano_vlm, build_processor, save_checkpoint
@@ -197,6 +199,10 @@ def test_heads_are_told_the_squares_of_words_and_answers(pool, processor):
         if sample.kind.startswith("table"):
             assert asked.any()  # the label of the row is in the question, and in the table
     assert (targets.cues[~targets.is_square] == UNASKED).all()
+    told = targets.glyphs.split([sum(i.width * i.height // 28**2 for i in sample.images) for sample in samples])
+    assert all(((glyphs > EMPTY).sum() > 3).item() for glyphs in told)  # something is printed on each image
+    table = Counter(CLASS_OF[letter] for word, _ in samples[0].words[0] for letter in word if not letter.isspace())
+    assert Counter(told[0][told[0] > EMPTY].tolist()) <= table  # some squares hold too many to be asked
     for sample in samples:
         for look in sample.looks:
             assert sample.turns[look.turn][0] == "assistant"

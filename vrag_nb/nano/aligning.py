@@ -23,8 +23,9 @@ from torch.utils.data import DataLoader, IterableDataset
 from transformers import Qwen2_5_VLForConditionalGeneration, Qwen2_5_VLProcessor
 
 from vrag_nb.learning.curves import RunLog
-from vrag_nb.nano.attention import use_block_attention
+from vrag_nb.nano.attention import use_block_attention, use_window_attention
 from vrag_nb.nano.looking import Looking, Targets
+from vrag_nb.nano.model import FACTOR
 from vrag_nb.nano.optimisation import Optimisers, load_state, progress, save_state, to_bfloat16
 from vrag_nb.nano.reading import Level, linear_patch_embedding
 from vrag_nb.nano.samples import Sample, collate, exact_match, looking_targets
@@ -74,9 +75,15 @@ class StreamBatches(IterableDataset):
         taken = drawn[: size * stream.buckets]
         del drawn[: size * stream.buckets]
         if stream.buckets > 1:
-            taken.sort(key=lambda sample: sum(image.width * image.height for image in sample.images))
+            taken.sort(key=_length)
         ready.extend(taken[start : start + size] for start in range(0, len(taken), size))
         rng.shuffle(ready)
+
+
+def _length(sample: Sample) -> float:
+    """Roughly how many tokens a sample has: its squares, and its letters by two."""
+    squares = sum(image.width * image.height / FACTOR**2 for image in sample.images)
+    return squares + sum(len(part) for _, parts in sample.turns for part in parts if isinstance(part, str)) / 2
 
 
 class RunningMatch:
@@ -123,6 +130,7 @@ def train_streams(
     to_bfloat16(model)
     freeze_vision_blocks(model, frozen_vision)
     use_block_attention(model.model.language_model)
+    use_window_attention(model.model.visual)
     looking = Looking(model, looking_weights)
     to_bfloat16(looking)
     if compile_text and shutil.which("g++"):
@@ -131,7 +139,7 @@ def train_streams(
     named = [*model.named_parameters(), *looking.named_parameters()]
     optimisers = Optimisers(named, muon_lr, adamw_lr, decay=decay)
     difficulties = {stream.name: Value(c_double, 0.0) for stream in streams}
-    step, spent, running, found = 0, 0.0, RunningMatch(), RunningMatch()
+    step, spent, running, found, glyphs = 0, 0.0, RunningMatch(), RunningMatch(), 0.0
     if state := load_state(folder / "state.pt"):
         model.load_state_dict(state["model"])
         looking.load_state_dict(state["looking"])
@@ -159,6 +167,8 @@ def train_streams(
             losses[name] = output.loss.item()
             rows, matches = exact_match(output.logits.detach(), batch["labels"])
             running.update([kinds[row] for row in rows], matches)
+            if "glyph" in pointed:
+                glyphs = 0.95 * glyphs + 0.05 * pointed["glyph"].item()
             if "answer" in pointed:
                 found.update([kinds[row] for row in targets.pointers["answer"].rows], pointed["answer"])
             stream = by_name[name]
@@ -171,6 +181,7 @@ def train_streams(
                 step=step,
                 seconds=spent,
                 waiting=waited / max(spent, 1e-9),
+                glyphs=glyphs,
                 **{f"loss/{k}": v for k, v in losses.items()},
                 **{f"match/{k}": v for k, v in sorted(running.means.items())},
                 **{f"found/{k}": v for k, v in sorted(found.means.items()) if v},

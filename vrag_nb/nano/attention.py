@@ -8,12 +8,14 @@ end, in plain matrix products. The numbers are those of softmax attention, and
 
 from __future__ import annotations
 
+from types import MethodType
 from typing import Any
 
 import torch
 from torch import nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import flash_attention_mask
+from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import apply_rotary_pos_emb_vision
 
 NAME = "blocks"
 ROWS = 256  # queries a block
@@ -63,3 +65,45 @@ def use_block_attention(*towers: nn.Module) -> None:
     for tower in towers:
         config: Any = tower.config
         config._attn_implementation = NAME
+
+
+SCORES = 4_000_000  # so many scores are held at once
+
+
+def window_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+    """Attention within windows of tokens that follow one another: query, key, value (n, heads, d), result the same.
+
+    ends: (windows + 1,) where the windows begin and end, from 0 to n. transformers calls the fused kernel window by
+    window, hundreds of times a batch; here all windows of one length are one product.
+    """
+    lengths = ends[1:] - ends[:-1]
+    tokens = torch.arange(len(query))
+    order = torch.repeat_interleave(lengths, lengths).argsort(stable=True)  # windows of one length side by side
+    query, key, value = (tensor[order] for tensor in (query * query.shape[-1] ** -0.5, key, value))
+    done, start = [], 0
+    for length, count in zip(*(part.tolist() for part in lengths.unique(return_counts=True)), strict=True):
+        at_once = max(1, SCORES // (query.shape[1] * length * length))
+        for first in range(0, count, at_once):
+            end = start + min(at_once, count - first) * length
+            q, k, v = (t[start:end].unflatten(0, (-1, length)).transpose(1, 2) for t in (query, key, value))
+            done.append(((q @ k.transpose(2, 3)).softmax(-1) @ v).transpose(1, 2).flatten(0, 1))
+            start = end
+    return torch.cat(done)[torch.empty_like(order).index_put_((order,), tokens)]
+
+
+def use_window_attention(visual: nn.Module) -> None:
+    """Let the blocks of a Qwen2.5-VL vision tower attend by `window_attention`."""
+
+    def forward(
+        self: Any,
+        hidden_states: torch.Tensor,
+        cu_seqlens: torch.Tensor,
+        position_embeddings: tuple[torch.Tensor, torch.Tensor],
+        **_: Any,
+    ) -> torch.Tensor:
+        query, key, value = self.qkv(hidden_states).unflatten(1, (3, self.num_heads, -1)).unbind(1)
+        query, key = apply_rotary_pos_emb_vision(query, key, *position_embeddings)
+        return self.proj(window_attention(query, key, value, cu_seqlens).flatten(1))
+
+    for block in visual.blocks:  # type: ignore[union-attr]
+        block.attn.forward = MethodType(forward, block.attn)

@@ -65,14 +65,19 @@ class DrawnPage:
     def window(self, box: Box | None = None, budget: Budget = BUDGET) -> tuple[Image.Image, list[Glyph]]:
         """The crop `box` (page pixels; None: the page) at the size a model is shown, and its glyphs there."""
         x0, y0, x1, y1 = (round(v) for v in (box or (0, 0, *self.image.size)))
+        size = budget.size(x1 - x0, y1 - y0)
+        return render(self.image, (x0, y0, x1, y1), size), self.glyphs_in(box, budget)
+
+    def glyphs_in(self, box: Box | None = None, budget: Budget = BUDGET) -> list[Glyph]:
+        """The characters of `window`, in shown pixels."""
+        x0, y0, x1, y1 = (round(v) for v in (box or (0, 0, *self.image.size)))
         width, height = budget.size(x1 - x0, y1 - y0)
         across, down = width / (x1 - x0), height / (y1 - y0)
-        glyphs = [
+        return [
             Glyph(g.character, (g.x - x0) * across, (g.y - y0) * down, g.line)
             for g in self.glyphs
             if x0 <= g.x < x1 and y0 <= g.y < y1
         ]
-        return render(self.image, (x0, y0, x1, y1), (width, height)), glyphs
 
     def part(self, box: Box | None = None, budget: Budget = BUDGET) -> DrawnPage:
         """The crop `box` (page pixels; None: the page) as a page of its own, at the size a model is shown it."""
@@ -262,9 +267,7 @@ class DeckTasks:
         box: Box | None = None,
     ) -> Sample:
         page = pages[number - 1]
-        turns: list[tuple[str, list[str | Image.Image]]] = [
-            ("user", [words, page.window(box)[0]]),
-            ("assistant", [answer]),
-        ]
+        image, glyphs = page.window(box)
+        turns: list[tuple[str, list[str | Image.Image]]] = [("user", [words, image]), ("assistant", [answer])]
         look = look_for(question, page, number, 1, 0, box)
-        return Sample(kind, turns, words=[page.words_in(box)], looks=[look] if look else [])
+        return Sample(kind, turns, words=[page.words_in(box)], looks=[look] if look else [], glyphs=[glyphs])

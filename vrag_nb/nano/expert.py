@@ -110,7 +110,9 @@ def session_sample(session: Session, pages: list[DrawnPage]) -> Sample:
             shown, box = views[-1]
             look = look_for(session.question, pages[shown - 1], shown, number, len(views) - 1, box)
             looks += [look] if look else []
-    return Sample("act", turns, words=[pages[shown - 1].words_in(box) for shown, box in views], looks=looks)
+    words = [pages[shown - 1].words_in(box) for shown, box in views]
+    glyphs = [pages[shown - 1].glyphs_in(box) for shown, box in views]
+    return Sample("act", turns, words=words, looks=looks, glyphs=glyphs)
 
 
 def _number(page_id: str | None) -> int:
@@ -131,7 +133,7 @@ def forced_sample(question: Question, pages: list[DrawnPage], rng: random.Random
     gold = [page - 1 for page in question.meta_info.reference_page][:shown]
     others = [number for number in range(len(pages)) if number not in gold]
     chosen = gold + rng.sample(others, min(shown - len(gold), len(others)))
-    images = [pages[number].window()[0] for number in chosen]
+    images, glyphs = zip(*(pages[number].window() for number in chosen), strict=True)
     turns: list[tuple[str, list[str | PILImage.Image]]] = [
         ("user", [prompt]),
         ("assistant", [f"<search>{question.query}</search>"]),
@@ -140,15 +142,16 @@ def forced_sample(question: Question, pages: list[DrawnPage], rng: random.Random
     ]
     looks = [look_for(question, pages[number], number + 1, 3, place) for place, number in enumerate(chosen)]
     words = [pages[number].words_in() for number in chosen]
-    return Sample("forced", turns, learn_from=3, words=words, looks=[look for look in looks if look])
+    found = [look for look in looks if look]
+    return Sample("forced", turns, learn_from=3, words=words, looks=found, glyphs=glyphs)
 
 
 class ExpertTurns:
     """Draws single turns of the expert: a question, one view, and what the expert says to it.
 
-    Half the time the first search comes before; no other view does. A third of the tokens of a trajectory for one of
-    its hard turns: reading a crop (a looser one than the expert's own, as a model's are), enlarging or answering on the
-    right page, leaving a wrong one.
+    One time in four the first search comes before; no other view does. A fraction of the tokens of a trajectory for
+    one of its hard turns: reading a crop (a looser one than the expert's own, as a model's are), enlarging or answering
+    on the right page, leaving a wrong one.
     """
 
     def __init__(self, pool: DeckPool) -> None:
@@ -185,10 +188,12 @@ class ExpertTurns:
             ("user", [fill_prompt(self.prompt, question.query)]),
             ("assistant", [f"<think>I need to find the page.</think>\n<search>{search_words(question)}</search>"]),
         ]
-        turns = before if rng.random() < 0.5 else []
-        turns = [*turns, ("user", [question.query, page.window(box)[0]]), ("assistant", [said])]
+        image, glyphs = page.window(box)
+        turns = before if rng.random() < 0.25 else []
+        turns = [*turns, ("user", [question.query, image]), ("assistant", [said])]
         look = look_for(question, page, number, len(turns) - 1, 0, box)
-        return Sample(kind, turns, learn_from=len(turns) - 1, words=[page.words_in(box)], looks=[look] if look else [])
+        looks, words = [look] if look else [], [page.words_in(box)]
+        return Sample(kind, turns, learn_from=len(turns) - 1, words=words, looks=looks, glyphs=[glyphs])
 
 
 def told_answer(question: Question) -> str:

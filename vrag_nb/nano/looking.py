@@ -15,6 +15,9 @@ attention would:
 - after two thirds, each token before one that is read off an image: in which square does that stand, and in which part
   of the square?
 
+And every square, as the vision tower hands it over, is still asked for its characters (`glyphs`), so that the tower may
+go on learning beside the language side.
+
 The heads are used in training only and thrown away. They are for the language model what dense glyph supervision is
 for the vision tower.
 """
@@ -30,12 +33,13 @@ from torch import nn
 from transformers import Qwen2_5_VLForConditionalGeneration
 
 from vrag_nb.agent.geometry import Box
+from vrag_nb.nano.glyphs import GlyphHead, glyph_loss
 from vrag_nb.nano.model import FACTOR
 
 PARTS = 8
 SIDE = 32  # so many columns and rows are told apart
 DEPTHS = {"word": 1 / 3, "answer": 1 / 2, "letter": 2 / 3}  # of the layers, after which each head taps
-WEIGHTS = {"cue": 1.0, "place": 0.4, "word": 0.25, "answer": 0.25, "letter": 0.3}
+WEIGHTS = {"cue": 1.0, "place": 0.4, "word": 0.25, "answer": 0.25, "letter": 0.3, "glyph": 0.5}
 UNASKED = -1
 
 
@@ -74,13 +78,14 @@ class Targets:
 
     is_square: which tokens are squares, (batch, length) bool. cues: (batch, length), 1 at a square that holds a word
     said before, 0 at one that does not, UNASKED at text and where nothing is known. places: (batch, length, 2), column
-    and row of each square in its image, UNASKED at text.
+    and row of each square in its image, UNASKED at text. glyphs: (squares of the batch, SLOTS), the characters of each.
     """
 
     is_square: torch.Tensor
     cues: torch.Tensor
     places: torch.Tensor
     pointers: Mapping[str, Pointers]
+    glyphs: torch.Tensor
 
 
 def covered_squares(boxes: Sequence[Box], columns: int, rows: int, share: float = 0.2) -> torch.Tensor:
@@ -129,9 +134,14 @@ class Looking(nn.Module):
         self.part = nn.Linear(config.hidden_size, PARTS)
         self.cue = nn.Linear(config.hidden_size, 1)
         self.place = nn.Linear(config.hidden_size, 2 * SIDE)
+        self.glyph = GlyphHead(config.hidden_size)
         self._seen: dict[str, torch.Tensor] = {}
+        model.model.visual.register_forward_hook(self._see_squares)
         for name, share in DEPTHS.items():
             layers[max(0, int(len(layers) * share) - 1)].register_forward_hook(self._tap(name))
+
+    def _see_squares(self, module: nn.Module, inputs: Any, output: Any) -> None:
+        self._seen["glyph"] = output.pooler_output
 
     def _tap(self, name: str) -> Any:
         def hook(module: nn.Module, inputs: Any, output: Any) -> None:
@@ -154,6 +164,10 @@ class Looking(nn.Module):
                 parts = self.part(self._seen[name][wanted.rows, wanted.positions]).float()
                 total = total + self.weights[name] * nn.functional.cross_entropy(parts, wanted.parts)
             right[name] = wanted.squares.gather(1, scores.argmax(-1, keepdim=True)).squeeze(1)
+        if (targets.glyphs > UNASKED).any():
+            seen, hits = glyph_loss(self.glyph(self._seen["glyph"]), targets.glyphs)
+            total = total + self.weights["glyph"] * seen
+            right["glyph"] = torch.tensor([hits])
         return total, right
 
     def _cue_loss(self, cues: torch.Tensor) -> torch.Tensor:

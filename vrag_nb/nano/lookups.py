@@ -12,6 +12,7 @@ import random
 from PIL import Image, ImageDraw, ImageFont
 
 from vrag_nb.agent.geometry import Box
+from vrag_nb.nano.glyphs import Glyph
 from vrag_nb.nano.looking import Look
 from vrag_nb.nano.samples import Sample
 from vrag_nb.nano.scribbles import font_sources, random_colours, random_line, random_number, random_word, sized_font
@@ -33,7 +34,9 @@ def reading_strip(
     paper, ink = random_colours(rng, difficulty)
     image = Image.new("RGB", (columns * 28, rows * 28), paper)
     draw = ImageDraw.Draw(image)
-    lines, letters = [], []
+    lines: list[str] = []
+    letters: list[tuple[float, float]] = []
+    glyphs: list[Glyph] = []
     for row in range(rows):
         high = size or round(rng.uniform(13 - 3 * difficulty, 17 + 3 * difficulty))
         face = rng.randrange(max(1, round(len(font_sources()) * difficulty))) if font_number is None else font_number
@@ -44,18 +47,23 @@ def reading_strip(
         x, y = rng.uniform(1, 4), row * 28 + rng.uniform(1, max(1, 26 - high * 1.15))
         draw.text((x, y), text, font=font, fill=ink)
         lines.append(text)
-        letters += _centres(text, x, y, font)
+        drawn = _glyphs(text, x, y, font, row)
+        letters += [(glyph.x, glyph.y) for glyph in drawn]
+        glyphs += drawn
     printed = "\n".join(lines)
-    return Sample(
-        "read", [("user", [image, "Read."]), ("assistant", [printed])], looks=[Look(1, 0, (), printed, letters)]
-    )
+    turns: list[tuple[str, list[str | Image.Image]]] = [("user", [image, "Read."]), ("assistant", [printed])]
+    return Sample("read", turns, looks=[Look(1, 0, (), printed, letters)], glyphs=[glyphs])
 
 
-def _centres(text: str, x: float, y: float, font: ImageFont.FreeTypeFont) -> list[tuple[float, float]]:
-    """Centres of the letters, spaces left out, of a line of text drawn at (x, y)."""
+def _glyphs(text: str, x: float, y: float, font: ImageFont.FreeTypeFont, line: int = 0) -> list[Glyph]:
+    """The letters, spaces left out, of a line of text drawn at (x, y)."""
     ends = [font.getlength(text[:count]) for count in range(len(text) + 1)]
     middle = y + font.size * 0.6
-    return [(x + (ends[i] + ends[i + 1]) / 2, middle) for i, letter in enumerate(text) if not letter.isspace()]
+    return [
+        Glyph(letter, x + (ends[i] + ends[i + 1]) / 2, middle, line)
+        for i, letter in enumerate(text)
+        if not letter.isspace()
+    ]
 
 
 def _label(rng: random.Random) -> str:
@@ -97,12 +105,14 @@ def drawn_table(rng: random.Random, difficulty: float) -> Sample:
         for number in range(len(grid) + 1):
             draw.line([(0, top + number * pitch - 2), (image.width, top + number * pitch - 2)], fill=ink)
     places: dict[tuple[int, int], Box] = {}
+    glyphs: list[Glyph] = []
     for number, row in enumerate(grid):
         x, y = left, top + number * pitch
         for column, text in enumerate(row):
             length = font.getlength(text)
             start = x + (widths[column] - 8 - length if column and right_aligned else 0)
             draw.text((start, y), text, font=font, fill=ink)
+            glyphs += _glyphs(text, start, y, font, number)
             places[number, column] = (start, y + 1, start + length, y + size * 1.15)
             x += widths[column]
     words = [(text, places[n, c]) for n, row in enumerate(grid) for c, text in enumerate(row) if text]
@@ -110,6 +120,7 @@ def drawn_table(rng: random.Random, difficulty: float) -> Sample:
     template = rng.choice(QUESTIONS_ROW if columns == 1 else QUESTIONS_CELL)
     question = template.format(row=labels[line], column=headers[place_across])
     answer, place = cells[line][place_across], places[line + with_header, place_across + 1]
-    look = Look(1, 0, [place], answer, _centres(answer, place[0], place[1] - 1, font))
+    letters = [(glyph.x, glyph.y) for glyph in _glyphs(answer, place[0], place[1] - 1, font)]
+    look = Look(1, 0, [place], answer, letters)
     turns: list[tuple[str, list[str | Image.Image]]] = [("user", [question, image]), ("assistant", [answer])]
-    return Sample(f"table{columns}", turns, words=[words], looks=[look])
+    return Sample(f"table{columns}", turns, words=[words], looks=[look], glyphs=[glyphs])

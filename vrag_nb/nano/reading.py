@@ -21,6 +21,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from transformers import Qwen2_5_VLForConditionalGeneration, Qwen2VLImageProcessor
 
 from vrag_nb.learning.curves import RunLog
+from vrag_nb.nano.attention import use_window_attention
 from vrag_nb.nano.glyphs import Glyph, GlyphHead, glyph_loss, slot_targets
 from vrag_nb.nano.optimisation import Optimisers, load_state, progress, save_state, to_bfloat16
 from vrag_nb.nano.scribbles import scribble
@@ -95,6 +96,7 @@ def train_reading(
     torch.manual_seed(seed)
     linear_patch_embedding(model)
     visual = model.model.visual
+    use_window_attention(visual)
     text_config: Any = model.config.text_config
     head = GlyphHead(text_config.hidden_size)
     if head_from and (earlier := load_state(head_from / "state.pt")):

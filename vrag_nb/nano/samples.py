@@ -15,6 +15,7 @@ from PIL import Image
 from transformers import PreTrainedTokenizerBase, Qwen2_5_VLProcessor
 
 from vrag_nb.agent.geometry import Box
+from vrag_nb.nano.glyphs import SLOTS, Glyph, slot_targets
 from vrag_nb.nano.looking import DEPTHS, UNASKED, Look, Pointers, Targets, covered_squares, square_part
 from vrag_nb.nano.model import FACTOR
 from vrag_nb.nano.tokenizer import token_id
@@ -30,6 +31,7 @@ class Sample:
 
     `kind` names the task, for the log. Assistant turns before `learn_from` are context: no loss covers them. `words`:
     per image, the words printed on it and their boxes (image pixels). `looks`: where answers are to be looked for.
+    `glyphs`: per image, the characters drawn on it; where there are none, its squares are not asked for theirs.
     """
 
     kind: str
@@ -37,6 +39,7 @@ class Sample:
     learn_from: int = 0
     words: Sequence[Sequence[tuple[str, Box]]] = ()
     looks: Sequence[Look] = ()
+    glyphs: Sequence[Sequence[Glyph]] = ()
     images: list[Image.Image] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -143,7 +146,19 @@ def looking_targets(samples: Sequence[Sample], input_ids: torch.Tensor, tokenize
                 mask = torch.zeros(input_ids.shape[1], dtype=torch.bool)
                 mask[right] = True
                 found[name].append((row, position, mask, part))
-    return Targets(is_square, cues, places, {name: _stacked(rows, input_ids.shape[1]) for name, rows in found.items()})
+    pointers = {name: _stacked(rows, input_ids.shape[1]) for name, rows in found.items()}
+    return Targets(is_square, cues, places, pointers, _glyph_targets(samples))
+
+
+def _glyph_targets(samples: Sequence[Sample]) -> torch.Tensor:
+    """(squares of all images, SLOTS) class ids, as `slot_targets`; IGNORE where a sample does not tell its glyphs."""
+    told = [torch.zeros(0, SLOTS, dtype=torch.long)]
+    for sample in samples:
+        for number, image in enumerate(sample.images):
+            columns, rows = image.width // FACTOR, image.height // FACTOR
+            known = slot_targets(sample.glyphs[number], columns, rows) if sample.glyphs else None
+            told.append(torch.full((rows * columns, SLOTS), IGNORE) if known is None else known)
+    return torch.cat(told)
 
 
 def _stacked(found: Sequence[tuple[int, int, torch.Tensor, int]], length: int) -> Pointers:
