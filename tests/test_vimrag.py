@@ -28,9 +28,8 @@ from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.policy import Conversation, Generation, Text
 from vrag_nb.agent.rollout import rollout
 from vrag_nb.agent.search_client import SearchClient
-from vrag_nb.agent.tool_policy import ToolCallPolicy
 from vrag_nb.agent.trajectory import Trajectory, read_trajectories
-from vrag_nb.agent.vimrag import Event, VimRAG, as_question
+from vrag_nb.agent.vimrag import MODEL_OPTIONS, Event, VimRAG, as_question
 from vrag_nb.records import Hit, Question
 from vrag_nb.retrieval import server
 from vrag_nb.retrieval.bm25 import Bm25
@@ -610,7 +609,9 @@ def test_the_policy_of_vrag_s_endpoints_plays_too(
 
 
 def test_requests_carry_pictures_and_are_made_side_by_side(agent_endpoint: Agent, tiny_corpus: Path) -> None:
-    policy = ToolCallPolicy("player", agent_endpoint.url, api_key=SECRET, temperature=0.3, image_format="jpeg")
+    policy = OpenAIPolicy(
+        "player", agent_endpoint.url, api_key=SECRET, temperature=0.3, image_format="jpeg", **MODEL_OPTIONS
+    )
     session, _, _ = play(make(tiny_corpus), look("a"))
     found = policy.generate([session.conversation, make(tiny_corpus).start("x").conversation], [2**40, 1])
     assert [generation.error for generation in found] == [None, None]

@@ -15,6 +15,7 @@ model saw it. Only `agent.geometry` converts between the last two.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -70,6 +71,12 @@ class Question(BaseModel):
     query: str
     reference_answer: str
     meta_info: MetaInfo
+
+    @classmethod
+    def asked(cls, words: str) -> Question:
+        """A question that somebody typed: no reference, and a uid made from its text."""
+        digest = hashlib.sha256(words.encode("utf-8")).hexdigest()[:12]
+        return cls(uid=f"ask-{digest}", query=words, reference_answer="", meta_info=MetaInfo(file_name=""))
 
     @property
     def document(self) -> str:

@@ -22,11 +22,9 @@ for the answer.
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, Protocol
 
 from vrag_nb.agent import actions
 from vrag_nb.agent.actions import Action
@@ -34,6 +32,7 @@ from vrag_nb.agent.observers import CropObserver, InvalidAction, Observer, Searc
 from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.policy import Generation
 from vrag_nb.agent.prompting import fill_prompt, load_prompt
+from vrag_nb.agent.searching import Engine, in_words, search_each
 from vrag_nb.agent.trajectory import (
     Observation,
     Trajectory,
@@ -41,17 +40,12 @@ from vrag_nb.agent.trajectory import (
     assistant_message,
     observation_message,
     opening,
+    recorded,
 )
-from vrag_nb.records import Hit, MetaInfo, Question
+from vrag_nb.records import Hit, Question
 
 Parser = Callable[[str], tuple[str, Action]]
 StopRule = Callable[[Session, Settings], bool]
-
-
-class Engine(Protocol):
-    """Anything that can search: one ranked list of hits per query."""
-
-    def search(self, queries: list[str], top_k: int = 3) -> list[list[Hit]]: ...
 
 
 def stop_after_answer_or_turns(session: Session, settings: Settings) -> bool:
@@ -93,11 +87,7 @@ class Environment:
 
     def start(self, question: Question | str, uid: str | None = None) -> Session:
         """A new session. A bare string gets a uid made from its text; `uid` names one of several samples."""
-        if isinstance(question, str):
-            digest = hashlib.sha256(question.encode("utf-8")).hexdigest()[:12]
-            question = Question(
-                uid=f"ask-{digest}", query=question, reference_answer="", meta_info=MetaInfo(file_name="")
-            )
+        question = Question.asked(question) if isinstance(question, str) else question
         prompt = fill_prompt(self.template, question.query)
         conversation = opening(prompt, self.settings.system)
         return Session(uid or question.uid, question, prompt, conversation, forced=self.settings.max_turns == 0)
@@ -108,9 +98,10 @@ class Environment:
             try:
                 self.accept(session, generation)
             except Exception as error:  # a parser of the user's own
-                self.fail(session, f"parser: {_words(error)}")
+                self.fail(session, f"parser: {in_words(error)}")
         searching = [session for session in sessions if self.wants_search(session)]
-        found = dict(zip(map(id, searching), self._search(searching), strict=True))
+        queries = [session.turns[-1].action.query or "" for session in searching]
+        found = dict(zip(map(id, searching), search_each(self.engine, queries, self.settings.top_k), strict=True))
         for session in sessions:
             self.observe(session, found.get(id(session), []))
 
@@ -143,7 +134,7 @@ class Environment:
         if session.done:
             return
         if isinstance(hits, Exception):
-            return self.fail(session, f"search: {_words(hits)}")
+            return self.fail(session, f"search: {in_words(hits)}")
         turn = session.turns[-1]
         try:
             turn.hits = hits
@@ -153,7 +144,7 @@ class Environment:
             if not session.done:
                 self._show(session, turn)
         except Exception as error:  # a broken page file must not end the other sessions
-            return self.fail(session, f"observation: {_words(error)}")
+            return self.fail(session, f"observation: {in_words(error)}")
         finally:
             now = time.perf_counter()
             turn.seconds, session.turn_started = now - session.turn_started, now
@@ -164,40 +155,11 @@ class Environment:
 
     def finish(self, session: Session, policy: str = "") -> Trajectory:
         """The record of a session."""
-        status: Literal["answered", "no_answer", "error"] = "answered" if session.answer is not None else "no_answer"
-        if session.error is not None:
-            status = "error"
-        return Trajectory(
-            uid=session.uid,
-            question=session.question.query,
-            prompt=session.prompt,
-            reference=session.question if session.question.meta_info.file_name else None,
-            turns=session.turns,
-            answer=session.answer,
-            status=status,
-            error=session.error,
-            policy=policy,
-            settings=self.settings.model_dump(mode="json"),
-            seconds=time.perf_counter() - session.started,
-        )
+        return recorded(session, self.settings.model_dump(mode="json"), policy)
 
     def search(self, session: Session) -> list[Hit] | Exception:
         """The hits of one session's last action, or why there are none."""
-        return self._search([session])[0]
-
-    def _search(self, sessions: list[Session]) -> list[list[Hit] | Exception]:
-        """One call for all; when it fails, one by one, so that a bad query fails alone."""
-        queries = [session.turns[-1].action.query or "" for session in sessions]
-        if not queries:
-            return []
-        try:
-            if self.engine is None:
-                raise RuntimeError("this environment has no search engine")
-            return list(self.engine.search(queries, self.settings.top_k))
-        except Exception as error:
-            if len(sessions) == 1:
-                return [error]
-            return [self._search([session])[0] for session in sessions]
+        return search_each(self.engine, [session.turns[-1].action.query or ""], self.settings.top_k)[0]
 
     def _show(self, session: Session, turn: Turn) -> None:
         observer = self.observers.get(turn.action.kind)
@@ -214,10 +176,6 @@ class Environment:
             seen[-1] = last.model_copy(update={"text": f"{last.text} {self.settings.forced_text}".strip()})
         turn.observation, turn.also_shown = seen[0], seen[1:]
         session.conversation.append(observation_message(seen, self.pages))
-
-
-def _words(error: Exception) -> str:
-    return f"{type(error).__name__}: {error.args[0] if isinstance(error, KeyError) and error.args else error}"
 
 
 def replay(trajectory: Trajectory, pages: PageStore) -> list[str]:

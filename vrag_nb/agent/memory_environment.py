@@ -24,15 +24,12 @@ As with VRAG, the environment holds no state of a question, and one bad page or 
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
 
 from vrag_nb.agent import memory_actions
 from vrag_nb.agent.actions import Action
-from vrag_nb.agent.environment import Engine
 from vrag_nb.agent.memory_context import context, remembered
 from vrag_nb.agent.memory_graph import ROOT, GraphError, Item, MemoryGraph
 from vrag_nb.agent.memory_items import kinds_of, labelled, observations
@@ -42,8 +39,9 @@ from vrag_nb.agent.observers import InvalidAction
 from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.policy import Generation, Message, Text
 from vrag_nb.agent.prompting import fill_prompt, load_prompt
-from vrag_nb.agent.trajectory import Observation, Trajectory, Turn, observation_message
-from vrag_nb.records import Hit, MetaInfo, Question
+from vrag_nb.agent.searching import Engine, in_words, search_each
+from vrag_nb.agent.trajectory import Observation, Trajectory, Turn, observation_message, recorded
+from vrag_nb.records import Hit, Question
 
 Parser = Callable[[str], tuple[str, MemoryAction]]
 PROMPTS: dict[MemoryKind, str] = {
@@ -80,10 +78,7 @@ class MemoryEnvironment:
 
     def start(self, question: Question | str, uid: str | None = None) -> MemorySession:
         """A new session. A bare string gets a uid made from its text; `uid` names one of several samples."""
-        if isinstance(question, str):
-            digest = hashlib.sha256(question.encode("utf-8")).hexdigest()[:12]
-            meta = MetaInfo(file_name="")
-            question = Question(uid=f"ask-{digest}", query=question, reference_answer="", meta_info=meta)
+        question = Question.asked(question) if isinstance(question, str) else question
         prompt = fill_prompt(self.template, question.query)
         session = MemorySession(uid or question.uid, question, prompt, MemoryGraph(question.query))
         self._new_cycle(session)
@@ -95,9 +90,10 @@ class MemoryEnvironment:
             try:
                 self.accept(session, generation)
             except Exception as error:  # a parser of the user's own
-                self.fail(session, f"parser: {_words(error)}")
+                self.fail(session, f"parser: {in_words(error)}")
         searching = [session for session in sessions if self.wants_search(session)]
-        found = dict(zip(map(id, searching), self._search(searching), strict=True))
+        queries = [(session.pending.query if session.pending else None) or "" for session in searching]
+        found = dict(zip(map(id, searching), search_each(self.engine, queries, self.settings.top_k), strict=True))
         for session in sessions:
             self.observe(session, found.get(id(session), []))
 
@@ -131,7 +127,7 @@ class MemoryEnvironment:
         if session.done or session.pending is None:
             return
         if isinstance(hits, Exception):
-            return self.fail(session, f"search: {_words(hits)}")
+            return self.fail(session, f"search: {in_words(hits)}")
         action, session.pending = session.pending, None
         turn = session.turns[-1]
         step = turn.memory.replies[-1] if session.memorising and turn.memory else turn
@@ -143,7 +139,7 @@ class MemoryEnvironment:
             else:
                 self._act(session, turn, action, hits)
         except Exception as error:  # a broken page file must not end the other sessions
-            return self.fail(session, f"observation: {_words(error)}")
+            return self.fail(session, f"observation: {in_words(error)}")
         finally:
             now = time.perf_counter()
             step.seconds, session.step_started = now - session.step_started, now
@@ -154,41 +150,12 @@ class MemoryEnvironment:
 
     def finish(self, session: MemorySession, policy: str = "") -> Trajectory:
         """The record of a session."""
-        status: Literal["answered", "no_answer", "error"] = "answered" if session.answer is not None else "no_answer"
-        if session.error is not None:
-            status = "error"
-        return Trajectory(
-            uid=session.uid,
-            question=session.question.query,
-            prompt=session.prompt,
-            reference=session.question if session.question.meta_info.file_name else None,
-            turns=session.turns,
-            answer=session.answer,
-            status=status,
-            error=session.error,
-            policy=policy,
-            settings=self.settings.model_dump(mode="json"),
-            seconds=time.perf_counter() - session.started,
-            graph=session.graph.dump(),
-        )
+        return recorded(session, self.settings.model_dump(mode="json"), policy, session.graph.dump())
 
     def search(self, session: MemorySession) -> list[Hit] | Exception:
         """The hits of one session's pending search, or why there are none."""
-        return self._search([session])[0]
-
-    def _search(self, sessions: list[MemorySession]) -> list[list[Hit] | Exception]:
-        """One call for all; when it fails, one by one, so that a bad query fails alone."""
-        queries = [session.pending.query or "" for session in sessions if session.pending]
-        if not queries:
-            return []
-        try:
-            if self.engine is None:
-                raise RuntimeError("this environment has no search engine")
-            return list(self.engine.search(queries, self.settings.top_k))
-        except Exception as error:
-            if len(sessions) == 1:
-                return [error]
-            return [self._search([session])[0] for session in sessions]
+        query = (session.pending.query if session.pending else None) or ""
+        return search_each(self.engine, [query], self.settings.top_k)[0]
 
     # what the actions do
 
@@ -317,7 +284,3 @@ class MemoryEnvironment:
         session.conversation = context(
             session.prompt, session.graph, session.remembered, self.settings, self.pages, words
         )
-
-
-def _words(error: Exception) -> str:
-    return f"{type(error).__name__}: {error.args[0] if isinstance(error, KeyError) and error.args else error}"

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -191,6 +192,39 @@ def read_trajectories(path: Path) -> list[Trajectory]:
         found.pop(trajectory.uid, None)
         found[trajectory.uid] = trajectory
     return list(found.values())
+
+
+class Played(Protocol):
+    """What a finished session of any agent has."""
+
+    uid: str
+    question: Question
+    prompt: str
+    turns: list[Turn]
+    answer: str | None
+    error: str | None
+    started: float
+
+
+def recorded(
+    session: Played, settings: dict[str, Any], policy: str = "", graph: list[dict[str, Any]] | None = None
+) -> Trajectory:
+    """The record of a session. settings: of its environment, as JSON. graph: of its memory, where it kept one."""
+    status: Literal["answered", "no_answer", "error"] = "answered" if session.answer is not None else "no_answer"
+    return Trajectory(
+        uid=session.uid,
+        question=session.question.query,
+        prompt=session.prompt,
+        reference=session.question if session.question.meta_info.file_name else None,
+        turns=session.turns,
+        answer=session.answer,
+        status=status if session.error is None else "error",
+        error=session.error,
+        policy=policy,
+        settings=settings,
+        seconds=time.perf_counter() - session.started,
+        graph=graph,
+    )
 
 
 def write_trajectories(path: Path, trajectories: Iterable[Trajectory]) -> None:

@@ -18,16 +18,20 @@ from typing import Any, Literal
 
 from PIL import Image as PILImage
 
-from vrag_nb.agent.environment import Engine
 from vrag_nb.agent.memory_environment import MemoryEnvironment
 from vrag_nb.agent.memory_graph import MemoryGraph
 from vrag_nb.agent.memory_records import Remembered, Reply
 from vrag_nb.agent.memory_session import MemorySession, MemorySettings, Pages
+from vrag_nb.agent.openai_policy import OpenAIPolicy
 from vrag_nb.agent.policy import Policy, generate_safely, turn_seed
 from vrag_nb.agent.search_client import SearchClient
-from vrag_nb.agent.tool_policy import ToolCallPolicy
+from vrag_nb.agent.searching import Engine
 from vrag_nb.agent.trajectory import Trajectory, Turn
 from vrag_nb.records import Hit, Question
+
+# A model that thinks at length and calls tools wants long replies, time for them, and no stop strings, which a thought
+# may quote. 4096 new tokens are the official demo's limit.
+MODEL_OPTIONS: dict[str, Any] = {"max_new_tokens": 4096, "timeout": 300.0, "stop": False}
 
 EventKind = Literal["think", "search", "memorize", "graph", "answer", "notice", "error"]
 
@@ -58,7 +62,8 @@ class VimRAG:
     """A policy, a search and pages, ready to be asked.
 
     model_name, base_url, api_key (or api_key_env, the variable that holds it; None for a server that wants none),
-    enable_thinking, model_options: of a `ToolCallPolicy`; or a `policy`. search_url, search_token: of a search server;
+    enable_thinking, model_options: of an `OpenAIPolicy`, with `MODEL_OPTIONS` where
+    model_options say nothing else; or a `policy`. search_url, search_token: of a search server;
     or an `engine` and a `corpus` (a prepared folder or an open store; with a server it spares fetching the pages).
     prompt: a template's name or path. Further options are those of `MemorySettings` (memory, max_steps, top_k, ...).
     Raises ValueError where a part is missing or the key's variable is not set, and what `MemoryEnvironment` raises.
@@ -89,13 +94,13 @@ class VimRAG:
         if pages is None or (engine is None and client is None):
             raise ValueError("give the search_url of a search server, or an engine and its corpus")
         self.environment = MemoryEnvironment(engine or client, pages, MemorySettings(**settings), prompt)
-        self.policy: Policy = policy or ToolCallPolicy(
+        self.policy: Policy = policy or OpenAIPolicy(
             model_name or "",
             base_url,
             api_key=api_key,
             api_key_env=api_key_env,
             enable_thinking=enable_thinking,
-            **(model_options or {}),
+            **{**MODEL_OPTIONS, **(model_options or {})},
         )
         self.seed = seed
 

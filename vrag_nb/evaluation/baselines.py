@@ -31,11 +31,12 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 from vrag_nb.agent.actions import Action
-from vrag_nb.agent.environment import Engine, Environment
+from vrag_nb.agent.environment import Environment
 from vrag_nb.agent.observers import Session, Settings, refuse_crop
 from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.policy import Generation, Policy
 from vrag_nb.agent.rollout import World, rollout
+from vrag_nb.agent.searching import Engine
 from vrag_nb.agent.trajectory import Trajectory, Turn, assistant_message, opening
 from vrag_nb.records import Question
 

@@ -39,11 +39,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from vrag_nb.agent.environment import Engine
 from vrag_nb.agent.observers import Settings
 from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.policy import Policy
 from vrag_nb.agent.prompting import load_prompt
+from vrag_nb.agent.searching import Engine, search_each
 from vrag_nb.agent.trajectory import Trajectory, TrajectoryLog, write_trajectories
 from vrag_nb.evaluation.answers import is_correct
 from vrag_nb.evaluation.baselines import Context, System, find_system
@@ -122,7 +122,7 @@ def rank_pages(
     words = [question.query if queries == "question" else queries(question) for question in questions]
     found: list[list[Hit] | Exception] = []
     for start in range(0, len(words), QUERY_CHUNK):
-        found += _search(engine, words[start : start + QUERY_CHUNK], depth)
+        found += search_each(engine, words[start : start + QUERY_CHUNK], depth)
     return {question.uid: hits for question, hits in zip(questions, found, strict=True)}
 
 
@@ -167,15 +167,6 @@ def _check(questions: Sequence[Question]) -> None:
         if question.uid in seen:
             raise ValueError(f"uid {question.uid!r} appears twice; uids must be unique")
         seen.add(question.uid)
-
-
-def _search(engine: Engine, queries: list[str], depth: int) -> list[list[Hit] | Exception]:
-    try:
-        return list(engine.search(queries, depth))
-    except Exception as error:
-        if len(queries) == 1:
-            return [error]
-        return [_search(engine, [query], depth)[0] for query in queries]
 
 
 def _run(

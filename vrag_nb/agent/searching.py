@@ -1,0 +1,33 @@
+"""What an environment asks of a search engine, and how a failing search stays with the session that asked for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from vrag_nb.records import Hit
+
+
+class Engine(Protocol):
+    """Anything that can search: one ranked list of hits per query."""
+
+    def search(self, queries: list[str], top_k: int = 3) -> list[list[Hit]]: ...
+
+
+def search_each(engine: Engine | None, queries: Sequence[str], top_k: int) -> list[list[Hit] | Exception]:
+    """Each query's hits, or why there are none. One call for all; where it fails, one by one."""
+    if not queries:
+        return []
+    try:
+        if engine is None:
+            raise RuntimeError("this environment has no search engine")
+        return list(engine.search(list(queries), top_k))
+    except Exception as error:
+        if len(queries) == 1:
+            return [error]
+        return [search_each(engine, [query], top_k)[0] for query in queries]
+
+
+def in_words(error: Exception) -> str:
+    """An exception as a record tells it: its kind and what it says."""
+    return f"{type(error).__name__}: {error.args[0] if isinstance(error, KeyError) and error.args else error}"
