@@ -23,10 +23,12 @@ from vrag_nb.agent.rollout import rollout
 from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.learning.ggpo import ggpo_loss
 from vrag_nb.learning.grpo import GRPOSettings, MultiTurnGRPOTrainer, grpo_trainer
+from vrag_nb.learning.mask_examples import WRONG, mask_examples
 from vrag_nb.learning.rewards import Reward, Scored
 from vrag_nb.learning.sampled_data import read_conversation, read_rows, write_dataset, write_sharegpt
 from vrag_nb.learning.sampling import fault
-from vrag_nb.learning.segments import Segment, conversations, segments
+from vrag_nb.learning.segments import Segment, conversations, mask_reasons, segments
+from vrag_nb.records import Hit
 
 STORY = (
     look("a"), note("two pages", Picture_1=5), "not a call", look("b"), note("none"), reply("a"),
@@ -63,6 +65,30 @@ def test_masks_are_those_worked_by_hand(tiny_corpus: Path) -> None:
     assert gold & set(PAGE_IDS[:3])
     assert masked(segments(trajectory, environment.pages, False, "ggpo")) == [True, False, True, False]
     assert masked(segments(trajectory, environment.pages, False, "grpo")) == [False] * 4
+
+
+class Misser(RankedEngine):
+    """Finds the first page for one query only."""
+
+    def search(self, queries: list[str], top_k: int = 3) -> list[list[Hit]]:
+        ranked = super().search(queries, len(PAGE_IDS))
+        kept = [hits if query == "hint of it" else hits[1:] for query, hits in zip(queries, ranked, strict=True)]
+        return [hits[:top_k] for hits in kept]
+
+
+def test_examples_of_the_mask_are_a_right_and_a_wrong_trajectory(tiny_corpus: Path) -> None:
+    """The first search misses and leads nowhere; the second one finds the page, from the question again."""
+    asked = question("it", page=1)
+    asked.needed_facts[0]["description"] = "It"
+    right, wrong = mask_examples(Misser(), tiny_corpus, [asked], MemorySettings(max_pixels=40 * 784))
+    assert (right.answer, wrong.answer) == (asked.reference_answer, WRONG)
+    missed, found, answer = mask_reasons(right, True).items()
+    assert "does not follow" in missed[1]
+    assert "advantage" in found[1]
+    assert answer[0] == ANSWER
+    missed, found, _ = mask_reasons(wrong, False).items()
+    assert "advantage" in missed[1]
+    assert "gold page" in found[1]
 
 
 def test_a_conversation_is_one_segment_and_has_no_graph(tiny_corpus: Path) -> None:

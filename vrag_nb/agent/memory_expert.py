@@ -38,11 +38,15 @@ class MemoryPlanner(Policy):
     the answer is NO_ANSWER. What has been found it reads off the context, so it plays by the rules of any model, with
     every kind of memory; it needs pages to be shown as images. Facts, values and hints come from `needed_facts`,
     where a corpus has them.
+
+    follow_misses: whether the search after a miss is a child of it; else it starts from the question again, and the
+    miss is a dead end of the graph.
     """
 
     name = "privileged-memory-planner"
 
-    def __init__(self, questions: Sequence[Question]) -> None:
+    def __init__(self, questions: Sequence[Question], follow_misses: bool = True) -> None:
+        self.follow_misses = follow_misses
         self._questions = {question.query: question for question in questions}
         self._longest_first = sorted(self._questions, key=len, reverse=True)
 
@@ -65,7 +69,8 @@ class MemoryPlanner(Policy):
         open_ones = [query for query in attempts if not memory.tried(query)]
         if not open_ones:
             return Generation(_answer(NO_ANSWER if clues else question.reference_answer, clues, memory))
-        return Generation(_search(open_ones[0], attempts[: attempts.index(open_ones[0])], memory))
+        made = attempts[: attempts.index(open_ones[0])]
+        return Generation(_search(open_ones[0], made, memory, self.follow_misses))
 
 
 class _Memory:
@@ -123,9 +128,9 @@ def _missed(query: str) -> str:
     return f"Nothing yet with the words {query!r}."
 
 
-def _search(query: str, made: Sequence[str], memory: _Memory) -> str:
-    """A search; one after a miss follows from it."""
-    parents = memory.asking(made)[-1:] or [ROOT]
+def _search(query: str, made: Sequence[str], memory: _Memory, follow_misses: bool) -> str:
+    """A search, and what it follows from: the question, or the miss before it."""
+    parents = (memory.asking(made)[-1:] if follow_misses else []) or [ROOT]
     thought = "Not the right page: in other words." if made else "I need to find the page."
     return _call(thought, "retrieve", {"id": memory.next_name(), "parent_ids": parents, "query": query})
 

@@ -58,15 +58,17 @@ def memory_figure(
     corpus: Path | Pages,
     settings: MemorySettings | None = None,
     remembered: Sequence[Remembered] | None = None,
+    notes: Mapping[str, str] | None = None,
 ) -> Figure:
     """Draw a graph. corpus: where its pages are. settings: those it was made with, for energies and pixels.
 
-    remembered: what the memory shows, by default what it would show now. A page that cannot be read is an empty frame.
+    remembered: what the memory shows, by default what it would show now. notes: a line for some nodes' cards, by name.
+    A page that cannot be read is an empty frame.
     """
     settings = settings or MemorySettings()
     pages: Pages = scenes.page_store(corpus) if isinstance(corpus, Path) else corpus
     shown = list(remembered) if remembered is not None else _remembered(graph, settings, pages)
-    cards = _cards(graph, settings, pages, shown)
+    cards = _cards(graph, settings, pages, shown, notes or {})
     scale = _scale(cards.values())
     heights = {name: _height(card, scale) for name, card in cards.items()}
     layout = lay_out(graph, heights, _MARGIN + 0.4, _MARGIN, least_width=10.8)
@@ -84,12 +86,14 @@ def memory_figure(
     return figure
 
 
-def trajectory_memory_figure(trajectory: Trajectory, corpus: Path | Pages) -> Figure:
-    """The memory graph at the end of a trajectory. Raises ValueError for one that has none."""
+def trajectory_memory_figure(
+    trajectory: Trajectory, corpus: Path | Pages, notes: Mapping[str, str] | None = None
+) -> Figure:
+    """The memory graph at the end of a trajectory, with `notes` as above. Raises ValueError for one that has none."""
     if trajectory.graph is None:
         raise ValueError(f"trajectory {trajectory.uid} has no memory graph: it is not VimRAG's")
     settings = MemorySettings.model_validate(trajectory.settings)
-    return memory_figure(MemoryGraph.load(trajectory.graph), corpus, settings)
+    return memory_figure(MemoryGraph.load(trajectory.graph), corpus, settings, notes=notes)
 
 
 def _remembered(graph: MemoryGraph, settings: MemorySettings, pages: Pages) -> list[Remembered]:
@@ -99,7 +103,13 @@ def _remembered(graph: MemoryGraph, settings: MemorySettings, pages: Pages) -> l
         return []
 
 
-def _cards(graph: MemoryGraph, settings: MemorySettings, pages: Pages, shown: Sequence[Remembered]) -> dict[str, _Card]:
+def _cards(
+    graph: MemoryGraph,
+    settings: MemorySettings,
+    pages: Pages,
+    shown: Sequence[Remembered],
+    notes: Mapping[str, str],
+) -> dict[str, _Card]:
     by_item: Mapping[tuple[str, str], Remembered] = {(one.kind, one.name): one for one in shown}
     energy, path = energies(graph, settings.decay, settings.feedback), graph.path()
     cards = {}
@@ -107,7 +117,10 @@ def _cards(graph: MemoryGraph, settings: MemorySettings, pages: Pages, shown: Se
         off = bool(path) and node.name not in path
         pictures = [(item, by_item.get((item.kind, item.name)), _thumbnail(item, pages)) for item in node.items]
         own = sum(energy[node.name, place] for place in range(len(node.items)))
-        cards[node.name] = _Card(node, _words(node, off), own, pictures, off, node.name in path)
+        words = _words(node, off)
+        if node.name in notes:
+            words.append((wrap(notes[node.name], _INNER * _BOLD, 9, lines=3), 9.0, ORANGE, "bold"))
+        cards[node.name] = _Card(node, words, own, pictures, off, node.name in path)
     return cards
 
 

@@ -64,6 +64,15 @@ def node_masks(trajectory: Trajectory, right: bool) -> dict[str, bool]:
     return left_out(MemoryGraph.load(trajectory.graph or []), right, shown, relevant)
 
 
+def mask_reasons(trajectory: Trajectory, right: bool) -> dict[str, str]:
+    """What GGPO does with each node's segment, and why, in words; the root has none."""
+    why = "the answer does not follow from it" if right else "it found a gold page"
+    return {
+        name: f"no gradient: {why}" if masked else "gets the trajectory's advantage"
+        for name, masked in node_masks(trajectory, right).items()
+    }
+
+
 def _cycles(trajectory: Trajectory, pages: Pages) -> Iterator[tuple[Turn, Conversation]]:
     """Each turn with all that was read and written in it."""
     read = iter(contexts(trajectory, pages))

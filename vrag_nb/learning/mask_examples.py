@@ -1,0 +1,46 @@
+"""One right and one wrong trajectory to show GGPO's mask on (VimRAG, arXiv 2602.12735, equation 11).
+
+No small model of this repository speaks VimRAG's protocol yet, so the privileged planner plays; for the wrong one it is
+told a wrong answer. Searches, pages and graphs are those of the real environment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from vrag_nb.agent.memory_environment import MemoryEnvironment
+from vrag_nb.agent.memory_expert import MemoryPlanner
+from vrag_nb.agent.memory_session import MemorySettings
+from vrag_nb.agent.rollout import rollout
+from vrag_nb.agent.searching import Engine
+from vrag_nb.agent.trajectory import Trajectory
+from vrag_nb.evaluation.answers import is_correct
+from vrag_nb.learning.segments import node_masks
+from vrag_nb.records import Question
+
+WRONG = "none of these"
+
+
+def mask_examples(
+    engine: Engine, corpus: Path, questions: Sequence[Question], settings: MemorySettings | None = None
+) -> tuple[Trajectory, Trajectory]:
+    """A right and a wrong trajectory, each with a masked node where one of the questions gives one.
+
+    Questions are tried in their order, until a search on the way to a right answer has missed. Raises ValueError where
+    the planner answers none of them.
+    """
+    environment = MemoryEnvironment(engine, corpus, settings)
+    right: Trajectory | None = None
+    for question in questions:
+        [played] = rollout(MemoryPlanner([question], follow_misses=False), environment, [question], progress=False)
+        if is_correct(played.answer, question.reference_answer):
+            masked = any(node_masks(played, True).values())
+            right = played if masked or right is None else right
+            if masked:
+                break
+    if right is None or right.reference is None:
+        raise ValueError("no question's gold page was found: give more questions, or build the index of their corpus")
+    misled = right.reference.model_copy(update={"reference_answer": WRONG})
+    [wrong] = rollout(MemoryPlanner([misled], follow_misses=False), environment, [right.reference], progress=False)
+    return right, wrong
