@@ -5,6 +5,7 @@
 #   make foreign      the same questions on slides that another engine drew
 #   make test         all tests, notebooks and browser included     make lint     ruff and mypy
 #   make lab          JupyterLab on the notebooks                   make serve    the search engine over HTTP
+#   make report       tables, figures and failures of results/nano as one page (RESULTS="dir dir": other or more folders)
 #   make realdocs DIR=path   recall on a folder of MMLongBench-Doc  make bench    what survives kill -9
 #   make lock         requirements.lock anew from pyproject.toml
 
@@ -13,13 +14,14 @@ PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 PROFILE ?= nano
 PORT ?= 8001
+RESULTS ?= results/nano
 CORES := $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)
 # Libraries that count the machine's cores instead of those they may use would start too many threads.
 export OMP_NUM_THREADS ?= $(CORES)
 export TOKENIZERS_PARALLELISM ?= false
 
 .DEFAULT_GOAL := help
-.PHONY: help env run nano-eval foreign test lab serve bench lint realdocs lock
+.PHONY: help env run nano-eval foreign test lab serve bench lint realdocs report lock
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -76,7 +78,10 @@ realdocs: $(READY)
 	@test -n "$(DIR)" || { echo "make realdocs needs a folder: make realdocs DIR=path/to/mmlongbench"; exit 2; }
 	@$(PY) -m vrag_nb realdocs "$(DIR)" --profile $(PROFILE)
 
+report: $(READY)
+	@$(PY) -m vrag_nb report $(RESULTS) --out results/report $(ARGS)
+
 # One lock for both Pythons would need markers; it is made for the older one and installs on the newer.
 lock: $(READY)
-	@$(PY) -m uv pip compile pyproject.toml --extra dev --extra tables --python-version 3.11 \
+	@$(PY) -m uv pip compile pyproject.toml --extra dev --extra tables --extra cluster --extra ocr --python-version 3.11 \
 	  --no-header --no-annotate --no-emit-index-url --output-file requirements.lock

@@ -38,9 +38,9 @@ pytestmark = [
 playwright_api = pytest.importorskip("playwright.sync_api", reason="the Python package playwright is not installed")
 
 SECONDS = 1000
-CODE = """from display_world import FixedEngine
+CODE = """from test_inspector import ExplainingEngine
 from vrag_nb.display.inspector import TrajectoryInspector
-inspector = TrajectoryInspector("trajectories.jsonl", "corpus", engine=FixedEngine())
+inspector = TrajectoryInspector("trajectories.jsonl", "corpus", engine=ExplainingEngine())
 inspector"""
 READ_BACK = "import json; print('OWN', json.dumps(inspector.own), 'END')"
 
@@ -240,3 +240,31 @@ def test_search_and_page_through_hits(page: playwright_api.Page, tmp_path: Path)
     page.get_by_text("Turn 1 of 2").wait_for()
     playwright_api.expect(page.locator(".vrag-question .vrag-badge--wrong")).to_be_visible()
     page.locator(".vrag-inspector").screenshot(path=tmp_path / "searched.png")
+
+
+def test_matches_lie_over_the_page(page: playwright_api.Page, tmp_path: Path) -> None:
+    page.locator(".vrag-row").nth(1).click()
+    page.locator(".vrag-step").nth(1).click()
+    page.get_by_text("Turn 2 of 6").wait_for()
+    playwright_api.expect(page.locator(".vrag-cell")).to_have_count(0)
+    page.locator(".vrag-match-toggle").check()
+    playwright_api.expect(page.locator(".vrag-chip")).to_have_text(
+        ["all 2.60", "hydro 0.50", "power 0.60", "share 0.70", "table 0.80"]
+    )
+    playwright_api.expect(page.locator(".vrag-cell")).to_have_count(2)
+    image = page.locator(".vrag-surface--page img").bounding_box()
+    cell = page.locator('.vrag-cell[title="power, table: adds 1.40"]').bounding_box()
+    assert image is not None
+    assert cell is not None
+    place = [(cell["x"] - image["x"]) / image["width"], (cell["y"] - image["y"]) / image["height"]]
+    assert place == pytest.approx([3 / 4, 2 / 3], abs=0.01)
+    heat = page.locator(".vrag-heat").evaluate("e => getComputedStyle(e).backgroundImage")
+    assert heat.startswith('url("blob:')
+    page.locator(".vrag-inspector").screenshot(path=tmp_path / "matches.png")
+    page.locator(".vrag-chip").nth(1).click()
+    playwright_api.expect(page.locator(".vrag-cell")).to_have_count(1)
+    playwright_api.expect(page.locator(".vrag-match-scale")).to_have_text("01.00 cosine with the patch")
+    page.locator(".vrag-inspector").focus()
+    page.keyboard.press("m")
+    playwright_api.expect(page.locator(".vrag-cell")).to_have_count(0)
+    playwright_api.expect(page.locator(".vrag-match-toggle")).not_to_be_checked()

@@ -18,7 +18,7 @@ from test_vimrag import look, note, reply
 from vrag_nb import __main__ as cli
 from vrag_nb.records import write_questions
 
-COMMANDS = ("ask", "prep", "index", "serve", "run", "evaluate", "merge", "realdocs")
+COMMANDS = ("ask", "prep", "index", "serve", "run", "evaluate", "merge", "realdocs", "report")
 
 
 @pytest.fixture

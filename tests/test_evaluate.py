@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
-from conftest import PAGE_IDS, RankedEngine, ScriptedPolicy
+from conftest import PAGE_IDS, RankedEngine, ScriptedPolicy, serving
+from fastapi import FastAPI
 
+from vrag_nb import __main__ as cli
 from vrag_nb.agent.environment import replay
 from vrag_nb.agent.observers import Settings
 from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.policy import Conversation
-from vrag_nb.agent.trajectory import read_trajectories
+from vrag_nb.agent.trajectory import TrajectoryLog, read_trajectories
 from vrag_nb.evaluation import report
 from vrag_nb.evaluation.baselines import SYSTEMS, Context, find_system
 from vrag_nb.evaluation.evaluate import evaluate, question_type
 from vrag_nb.evaluation.realdocs import evaluate_realdocs
-from vrag_nb.records import MetaInfo, Question
+from vrag_nb.records import MetaInfo, Question, write_questions
 
 SETTINGS = Settings(max_turns=3, top_k=5, min_pixels=4 * 784, max_pixels=40 * 784)
 REALDOCS = Path(os.environ.get("VRAG_NB_REALDOCS", Path(__file__).parents[2] / "shared" / "realdocs"))
@@ -318,6 +325,82 @@ def test_kill_dash_nine_and_again(run, tiny_corpus, tmp_path):
     assert max(policy.calls) == 2
     for part in ("retrieval", "answers", "comparisons"):
         assert metrics[part] == whole[part]
+
+
+class CountedEndpoint:
+    """An OpenAI-compatible model that searches, then answers; keeps (system, uid, turn) of what it is asked.
+
+    At request `last` it ends `victim` with SIGKILL and says nothing.
+    """
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str, int]] = []
+        self.last, self.victim = 0, 0
+        self.app = FastAPI()
+        self.app.post("/v1/chat/completions")(self.complete)
+
+    async def complete(self, body: dict[str, Any]) -> Any:
+        messages = body["messages"]
+        text = json.dumps(messages)
+        turn = sum(message["role"] == "assistant" for message in messages)
+        system = "vanilla_top1" if turn and "I wonder" not in text else "agent"
+        uid = re.findall(r"shown in (q\d+)", text)[0]
+        self.asked.append((system, uid, turn))
+        if len(self.asked) == self.last:
+            os.kill(self.victim, signal.SIGKILL)
+        await asyncio.sleep(0.02)  # so that questions are in flight when the kill comes
+        search = turn == 0 and system == "agent"
+        content = "<think>I wonder.</think><search>alpha</search>" if search else f"<answer>{uid}</answer>"
+        choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": content}}
+        return {"id": "x", "object": "chat.completion", "created": 0, "model": "counted", "choices": [choice]}
+
+
+def test_a_killed_command_asks_no_question_twice(run, tiny_corpus, tmp_path):
+    """`python -m vrag_nb evaluate`, killed in its second system and run again, against one that is left alone."""
+    shutil.copytree(tiny_corpus, tmp_path / "corpus")
+    questions = [ask(f"q{n}", f"q{n if n % 3 else 99}", query_type="single_hop") for n in range(10, 22)]
+    write_questions(tmp_path / "questions.json", questions)
+    endpoint = CountedEndpoint()
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    with serving(endpoint.app) as url:
+        (tmp_path / "runs.yaml").write_text(
+            f"profiles:\n  counted:\n    corpus: {{kind: documents, folder: {tmp_path / 'corpus'}}}\n"
+            "    retriever: {kind: bm25}\n"
+            f"    policy: {{kind: openai, checkpoint: counted, options: {{base_url: {url}/v1, api_key_env: null}}}}\n"
+            "    agent: {prompt: nano, max_turns: 3, min_pixels: 3136, max_pixels: 31360}\n"
+            "    evaluation: {concurrency: 3}\n"
+        )
+        command = ["evaluate", "--profile", "counted", "--file", str(tmp_path / "runs.yaml")]
+        command += ["--corpus", str(tmp_path / "corpus"), "--questions", str(tmp_path / "questions.json")]
+        command += ["--systems", "vanilla_top1", "agent", "--out"]
+        assert cli.main([*command, str(whole)]) == 0
+        undisturbed, endpoint.asked, endpoint.last = endpoint.asked, [], 24
+        arguments = [sys.executable, "-m", "vrag_nb", *command, str(killed)]
+        with subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            endpoint.victim = process.pid
+            assert process.wait() == -signal.SIGKILL
+        assert not (killed / "metrics.json").exists()
+        before = answered(killed)
+        assert {system for system, _ in before} == {"vanilla_top1", "agent"}
+        asked, endpoint.asked, endpoint.last = endpoint.asked, [], 0
+        assert cli.main([*command, str(killed)]) == 0
+    rest = endpoint.asked
+    assert not before.intersection((system, uid) for system, uid, _ in rest), "no answered question is asked again"
+    assert len(undisturbed) == len(set(undisturbed)) == 3 * len(questions)
+    assert len(rest) == len(set(rest))
+    assert {*asked, *rest} == set(undisturbed)
+    twice = Counter((system, uid) for system, uid, _ in {*asked} & {*rest})
+    assert len(twice) <= 3, "only what was in flight had to begin again"
+    first, second = (json.loads((folder / "metrics.json").read_text()) for folder in (whole, killed))
+    for part in ("retrieval", "answers", "comparisons"):
+        assert first[part] == second[part]
+    assert (whole / "predictions.jsonl").read_text() == (killed / "predictions.jsonl").read_text()
+
+
+def answered(out: Path) -> set[tuple[str, str]]:
+    """(system, uid) of the trajectories on disk."""
+    files = list((out / "trajectories").glob("*.jsonl"))
+    return {(file.stem, one.uid) for file in files for one in TrajectoryLog(file).done.values()}
 
 
 def test_with_a_real_model(run, tiny_vlm_folder):

@@ -18,7 +18,7 @@ from packaging.version import Version
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-EXTRAS_IN_LOCK = ("dev", "tables")
+EXTRAS_IN_LOCK = ("dev", "tables", "cluster", "ocr")
 
 
 def locked() -> dict[str, Version]:
@@ -63,7 +63,7 @@ def test_environment_yml_installs_the_lock_on_a_python_the_project_allows() -> N
 
 def test_the_makefile_has_its_targets_and_ci_calls_make_test() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    assert targets >= {"run", "test", "lab", "serve", "bench", "lint", "realdocs", "nano-eval"}
+    assert targets >= {"run", "test", "lab", "serve", "bench", "lint", "realdocs", "nano-eval", "report"}
     ci = ROOT / ".ci" / "run"
     assert ci.stat().st_mode & 0o100, ".ci/run must be executable"
     assert "make test" in ci.read_text()

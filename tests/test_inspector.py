@@ -16,6 +16,7 @@ from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.display import scenes
 from vrag_nb.display.inspector import HITS_PER_VIEW, TrajectoryInspector
+from vrag_nb.retrieval.embedders import Embedder, SimilarityMap
 
 
 @pytest.fixture(scope="module")
@@ -234,3 +235,120 @@ def test_a_search_that_shows_several_pages(corpus: Path) -> None:
     assert inspector.seen["count"] == 2
     command(inspector, kind="seen", by=1)
     assert inspector.seen["page_id"] == inspector.page["page_id"] == "energy_2"
+
+
+class ExplainingEngine(FixedEngine):
+    """Says that the first word of a query matches the top left patch, the second the bottom right one, and so on."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str]] = []
+
+    def similarity_map(self, query: str, page_id: str) -> SimilarityMap:
+        self.asked.append((query, page_id))
+        if page_id == "report_3":
+            raise ValueError("no page 'report_3' in the index")
+        tokens = [("Ġ" if place else "") + word for place, word in enumerate(query.split())]
+        scores = np.full((len(tokens), 3, 4), -0.1, np.float32)
+        for token in range(len(tokens)):
+            scores[token].flat[-(token % 2)] = 0.5 + token / 10
+        return SimilarityMap(tokens, scores)
+
+
+def test_matches_are_asked_for_only_while_they_are_shown(corpus: Path, played: list[Trajectory]) -> None:
+    engine = ExplainingEngine()
+    inspector = TrajectoryInspector(played, corpus, engine=engine)
+    command(inspector, kind="page", page_id="energy_3")
+    inspector.turn_index = 1
+    assert (engine.asked, inspector.match, inspector.match_png, inspector.match_problem) == ([], {}, b"", "")
+    inspector.show_match = True
+    assert engine.asked == [("hydro power share table", "energy_2")], "the turn's own query, on the page it showed"
+    assert [word["text"] for word in inspector.match["words"]] == ["hydro", "power", "share", "table"]
+    assert inspector.match["score"] == pytest.approx(0.5 + 0.6 + 0.7 + 0.8)
+    assert (inspector.match["word"], inspector.match["greatest"]) == (-1, 1.4)
+    cells = {cell["words"]: cell for cell in inspector.match["cells"]}
+    assert cells["hydro, share"]["box"] == pytest.approx([0, 0, 1 / 4, 1 / 3])
+    assert cells["power, table"]["box"] == pytest.approx([3 / 4, 2 / 3, 1, 1])
+    heat = np.asarray(Image.open(io.BytesIO(inspector.match_png)))
+    assert heat.shape == (3, 4, 4)
+    assert (heat[0, 0, 3] > 0, heat[2, 3, 3] > 0, heat[1, 1, 3]) == (True, True, 0)
+    inspector.show_match = False
+    assert (inspector.match, inspector.match_png) == ({}, b"")
+
+
+def test_matches_follow_the_page_and_the_query(corpus: Path, played: list[Trajectory]) -> None:
+    engine = ExplainingEngine()
+    inspector = TrajectoryInspector(played, corpus, engine=engine, show_match=True)
+    first = "electricity mix by source 2019"
+    assert engine.asked == [(first, "energy_1")], "asked once, for the page that is shown in the end"
+    inspector.turn_index = 1
+    command(inspector, kind="page", page_id="energy_1")
+    command(inspector, kind="page", page_id="energy_2")
+    second = "hydro power share table"
+    assert engine.asked[1:] == [(second, "energy_2"), (second, "energy_1")], "a pair that was asked is remembered"
+    command(inspector, kind="search", query="consumption per head")
+    assert engine.asked[3:] == [("consumption per head", "energy_1")]
+    command(inspector, kind="turn_hits")
+    assert (inspector.match["query"], inspector.match["page_id"]) == (second, "energy_1")
+    inspector.trajectory_index = 2
+    assert inspector.match == {}, "this model never looked at a page"
+    assert inspector.notice == ""
+
+
+def test_one_word_can_be_picked(corpus: Path, played: list[Trajectory]) -> None:
+    inspector = TrajectoryInspector(played, corpus, engine=ExplainingEngine(), turn_index=1, show_match=True)
+    command(inspector, kind="word", word=1)
+    assert (inspector.match["word"], inspector.match["greatest"]) == (1, 1.0)
+    assert [cell["words"] for cell in inspector.match["cells"]] == ["power"]
+    heat = np.asarray(Image.open(io.BytesIO(inspector.match_png)))[..., 3]
+    assert heat[0, 0] == 0
+    assert heat[2, 3] > 0
+    command(inspector, kind="page", page_id="energy_1")
+    assert inspector.match["word"] == 1, "the word stays while its query does"
+    command(inspector, kind="word", word=4)
+    assert "no word 4" in inspector.notice
+    assert inspector.match["word"] == 1
+    command(inspector, kind="search", query="coal and wind")
+    assert inspector.match["word"] == -1
+
+
+def test_a_page_that_cannot_be_explained_shows_no_heat(corpus: Path, played: list[Trajectory]) -> None:
+    inspector = TrajectoryInspector(played, corpus, engine=ExplainingEngine(), show_match=True)
+    command(inspector, kind="page", page_id="report_3")
+    assert "report_3" in inspector.notice
+    assert (inspector.page["page_id"], inspector.match, inspector.match_png) == ("report_3", {}, b"")
+    command(inspector, kind="page", page_id="report_2")
+    assert inspector.notice == ""
+    assert inspector.match["page_id"] == "report_2"
+
+
+class TextEmbedder(Embedder):
+    name, multi_vector, dim, fingerprint = "words", False, 0, ""
+
+    def embed_pages(self, images: list[Image.Image], texts: list[str]) -> list[np.ndarray]:
+        raise NotImplementedError
+
+    embed_queries = embed_pages  # type: ignore[assignment]
+
+
+class SilentEngine(ExplainingEngine):
+    """As `SearchEngine` over an embedder that turns out to have no map."""
+
+    def similarity_map(self, query: str, page_id: str) -> SimilarityMap:
+        return TextEmbedder().similarity_map(query, Image.new("RGB", (8, 8)))
+
+
+def test_engines_without_maps_hide_the_toggle_and_say_why(corpus: Path, played: list[Trajectory]) -> None:
+    text = ExplainingEngine()
+    text.embedder = TextEmbedder()  # type: ignore[attr-defined]
+    reasons = {"(engine=...)": None, "FixedEngine has no": FixedEngine(), "words has no vectors": text}
+    for reason, engine in reasons.items():
+        inspector = TrajectoryInspector(played, corpus, engine=engine)
+        assert reason in inspector.match_problem
+        inspector.show_match = True
+        assert (inspector.match, inspector.notice) == ({}, "")
+    assert text.asked == []
+    late = TrajectoryInspector(played, corpus, engine=SilentEngine())
+    assert late.match_problem == ""
+    late.show_match = True
+    assert "words has no similarity map" in late.match_problem
+    assert (late.match, late.match_png, late.notice) == ({}, b"", "")

@@ -25,6 +25,7 @@ from vrag_nb.paths import REPOSITORY, project_path, shown_path
 from vrag_nb.profile_parts import VimRAGPart, VRAGPart
 from vrag_nb.profiles import POLICIES, ProfileError, load_profile, profile_names, sample
 from vrag_nb.records import write_questions
+from vrag_nb.retrieval.fusion import FusedEngine
 
 BASE = """
 profiles:
@@ -224,6 +225,13 @@ def test_documents_become_an_engine(file: Path, tmp_path: Path) -> None:
     assert (report.pages, profile.index_folder.name) == (5, "bm25")
     [[hit]] = profile.open_engine().search(["page two of alpha"], top_k=1)
     assert hit.page_id == "alpha_2"
+    add(file, "  hybrid:\n    extends: base\n    retriever: {fused_with: {kind: nano-colqwen2_5}}\n")
+    hybrid = load_profile("hybrid", file)
+    assert hybrid.build_index(progress=False).pages == 5
+    engine = hybrid.search_engine()
+    assert isinstance(engine, FusedEngine)
+    assert [one.index.manifest.embedder for one in engine.engines] == ["bm25", "nano-colqwen2_5"]
+    assert profile.open_engine().fingerprint in engine.fingerprint
 
 
 def test_questions_are_found_beside_the_corpus_and_a_sample_is_always_the_same(file: Path, tmp_path: Path) -> None:

@@ -75,8 +75,10 @@ def client(corpus) -> TestClient:
     return TestClient(create_app(SearchEngine.open(corpus, corpus / "index"), corpus))
 
 
-def test_health(client):
-    assert client.get("/health").json() == {"status": "ok", "embedder": "bm25", "pages": 5, "documents": 4, "dim": 0}
+def test_health(client, corpus):
+    told = client.get("/health").json()
+    assert told.pop("fingerprint") == SearchEngine.open(corpus, corpus / "index").fingerprint
+    assert told == {"status": "ok", "embedder": "bm25", "pages": 5, "documents": 4, "dim": 0}
 
 
 def test_search_by_post_and_get_and_the_image_of_a_hit(client):

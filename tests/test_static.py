@@ -110,17 +110,6 @@ def test_pages_need_a_caption_each(pages: PageStore) -> None:
         static.pages_figure([], [])
 
 
-def test_similarity_maps_share_a_scale(pages: PageStore) -> None:
-    maps = np.linspace(-1, 1, 3 * 9 * 17).reshape(3, 9, 17)
-    figure = static.similarity_figure(pages.image("energy_2"), maps, ["hydro", "share", "$"])
-    heats = [axes.get_images()[1] for axes in figure.axes[:3]]
-    assert {heat.get_clim() for heat in heats} == {(-1.0, 1.0)}
-    assert heats[0].get_array().shape == (9, 17)
-    drawn(figure)
-    with pytest.raises(ValueError, match=r"n_tokens, h, w"):
-        static.similarity_figure(pages.image("energy_2"), maps[0], ["hydro"])
-
-
 def test_figures_show_themselves_and_are_saved(pages: PageStore, tmp_path: Path) -> None:
     figure = static.pages_figure([pages.image("energy_1")], ["a slide"])
     assert figure._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]

@@ -5,6 +5,7 @@
     prep, index, serve                a corpus's page images, its index, the search engine over HTTP
     evaluate --documents DIR --questions FILE --out DIR     any folder of PDFs; unified questions, or SlideVQA's,
                                       ViDoSeek's or MMLongBench-Doc's own file; --corpus DIR for a prepared corpus
+    report RESULTS ... --out DIR      evaluations as one page: tables, figures, failures; several seeds are averaged
     merge OUT --part NAME CORPUS QUESTIONS ...              several prepared corpora to one
     realdocs DIR                      recall on a folder of MMLongBench-Doc
 
@@ -26,6 +27,7 @@ from vrag_nb.retrieval.serving.options import add_serving_arguments
 
 if TYPE_CHECKING:
     from vrag_nb.profiles import Profile
+    from vrag_nb.retrieval.building import BuildReport
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,7 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except RuntimeError as error:
         if type(error).__name__ != "RunError":
             raise
-        return _say(error, 1)
+        print(f"vrag_nb: {error}", file=sys.stderr)  # a server's last words keep their lines
+        return 1
 
 
 def _say(error: Exception, code: int) -> int:
@@ -80,9 +83,35 @@ def prep(options: argparse.Namespace) -> None:
 def index(options: argparse.Namespace) -> None:
     """Page images to an index."""
     profile = _with_documents(_profile(options), options)
-    report = profile.build_index()
+    report = _build_on_cluster(profile, options) if _wants_workers(options) else profile.build_index()
     done = f"{report.embedded} embedded, {report.reused} as before, {report.dropped} dropped"
-    print(f"{report.pages} pages ({done}) in {shown_path(profile.index_folder)}")
+    resumed = f"; {report.resumed} of those embedded were left by a run that was stopped" if report.resumed else ""
+    print(f"{report.pages} pages ({done}) in {shown_path(profile.index_folder)}{resumed}")
+
+
+def _wants_workers(options: argparse.Namespace) -> bool:
+    given = [name for name in ("ray", "cpus", "gpus", "shard_pages") if getattr(options, name) is not None]
+    if given and options.workers is None:
+        raise ValueError(f"--{given[0].replace('_', '-')} needs --workers, the number of workers")
+    return options.workers is not None
+
+
+def _build_on_cluster(profile: Profile, options: argparse.Namespace) -> BuildReport:
+    """The index, embedded by Ray workers."""
+    from vrag_nb.retrieval.cluster import Cluster, build_on_cluster
+
+    report = build_on_cluster(
+        profile.corpus_folder,
+        profile.index_folder,
+        profile.load_embedder,
+        Cluster(workers=options.workers, cpus=options.cpus or 1, gpus=options.gpus or 0, address=options.ray),
+        shard_pages=options.shard_pages,
+        compression=profile.retriever.compression,
+        single_vector=profile.retriever.single_vector,
+    )
+    for worker, shards in sorted(report.by_worker.items()):
+        print(f"  worker {worker}: {shards} shards")
+    return report
 
 
 def serve(options: argparse.Namespace) -> None:
@@ -157,7 +186,7 @@ def evaluate(options: argparse.Namespace) -> None:
     metrics = measure(
         corpus=profile.corpus_folder,
         questions=questions,
-        engine=profile.open_engine(),
+        engine=profile.search_engine(),
         policy=profile.load_policy(),
         systems=options.systems or profile.evaluation.systems,
         out=options.out,
@@ -171,6 +200,42 @@ def evaluate(options: argparse.Namespace) -> None:
     if write_benchmark_report(options.out, questions, profile.evaluation.seed):
         print(f"the benchmark's columns are in {options.out / 'benchmark.md'}")
     print(f"written to {options.out / 'metrics.json'}")
+
+
+def report(options: argparse.Namespace) -> None:
+    """Evaluations as one page, and their tables as data."""
+    from vrag_nb.display.report_page import write_report_page
+    from vrag_nb.evaluation.result_folders import split_name
+
+    corpus = options.corpus or _corpus_of([split_name(folder)[1] for folder in options.folders], options.file)
+    page, tables = write_report_page(
+        options.folders, options.out, corpus=corpus, each=options.examples, title=options.title
+    )
+    print(f"{len(tables)} tables, the report: {shown_path(page)}")
+    if options.wandb:
+        from vrag_nb.display.report_log import log_report
+
+        where = log_report(tables, options.out, options.wandb, f"report-{page.parent.resolve().name}")
+        print(f"in wandb: {shown_path(where)}")
+
+
+def _corpus_of(folders: Sequence[Path], file: str | None) -> Path | None:
+    """Where the pages of evaluations lie: beside the results, or where their profile says; None for neither."""
+    import json
+
+    from vrag_nb.profiles import load_profile
+
+    for folder in folders:
+        if (folder / "corpus" / "pages.parquet").is_file():
+            return folder / "corpus"
+        try:
+            run = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))["run"]
+            found = load_profile(run["profile"], file).corpus_folder
+        except (OSError, ValueError, KeyError, TypeError):  # no evaluation of a profile that is known here
+            continue
+        if (found / "pages.parquet").is_file():
+            return found
+    return None
 
 
 def merge(options: argparse.Namespace) -> None:
@@ -244,8 +309,10 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     one = _command(commands, "ask", ask, "ask one question and watch the agent work")
     one.add_argument("question")
-    for name, function, words in (("prep", prep, "documents to page images"), ("index", index, "page images to index")):
-        _corpus_options(_command(commands, name, function, words))
+    _corpus_options(_command(commands, "prep", prep, "documents to page images"))
+    one = _command(commands, "index", index, "page images to index")
+    _corpus_options(one)
+    _cluster_options(one)
     one = _command(commands, "serve", serve, "the search engine over HTTP")
     _corpus_options(one)
     one.add_argument("--host", default="127.0.0.1")
@@ -268,6 +335,15 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--work", type=Path, metavar="DIR", help="where page images and index go (default: OUT/corpus)")
     one.add_argument("--systems", nargs="+", metavar="NAME", help="default: those of the profile")
     one.add_argument("--limit", type=_positive, help="so many questions, drawn at random")
+    one = _command(commands, "report", report, "evaluations as one page of tables and failures", profile=False)
+    one.add_argument("folders", nargs="+", metavar="RESULTS", help="folder of an evaluation or of ablations; NAME=DIR")
+    one.add_argument("--out", type=Path, required=True, metavar="DIR", help="where report.html and its tables go")
+    one.add_argument("--corpus", type=Path, metavar="DIR", help="whose pages are shown (default: the evaluation's)")
+    one.add_argument("--examples", type=int, default=2, metavar="N", help="of a class and system (default: 2; 0: none)")
+    one.add_argument("--title", default="Results", help="the page's heading")
+    one.add_argument(
+        "--wandb", nargs="?", const="offline", choices=("offline", "online"), help="log the tables there, too"
+    )
     one = _command(commands, "merge", merge, "several prepared corpora and their questions to one", profile=False)
     one.add_argument("out", type=Path, metavar="OUT", help="the merged corpus folder")
     one.add_argument("--part", nargs=3, action="append", required=True, metavar=("NAME", "CORPUS", "QUESTIONS"))
@@ -290,6 +366,22 @@ def _command(commands: Any, name: str, function: Any, words: str, profile: bool 
 def _corpus_options(one: argparse.ArgumentParser) -> None:
     one.add_argument("--documents", type=Path, metavar="DIR", help="read these documents instead of the profile's")
     one.add_argument("--corpus", type=Path, metavar="DIR", help="the corpus folder, instead of the profile's")
+
+
+def _cluster_options(one: argparse.ArgumentParser) -> None:
+    group = one.add_argument_group("many workers", "embed on a Ray cluster; needs pip install 'vrag-nb[cluster]'")
+    group.add_argument("--workers", type=_positive, metavar="N", help="so many workers, started on this machine")
+    group.add_argument("--ray", metavar="ADDRESS", help="... on the machines of a running cluster, such as auto")
+    group.add_argument("--cpus", type=_amount, metavar="N", help="cores and threads of a worker (default: 1)")
+    group.add_argument("--gpus", type=_amount, metavar="N", help="GPUs of a worker (default: 0)")
+    group.add_argument("--shard-pages", type=_positive, metavar="N", help="pages of a shard (default: 64)")
+
+
+def _amount(text: str) -> float:
+    number = float(text)
+    if not 0 < number < float("inf"):
+        raise ValueError(text)
+    return number
 
 
 def _positive(text: str) -> int:

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_val
 from pydantic_core import PydanticCustomError
 
 from vrag_nb.retrieval.storage import Compression
+from vrag_nb.retrieval.structure import SingleVectorSettings
 
 
 class Part(BaseModel):
@@ -17,7 +18,8 @@ class Part(BaseModel):
 class CorpusPart(Part):
     """kind `decks`: generated below `folder`, `sizes` maps a split to (decks, questions); `documents`: read from
     the folder `documents`. dpi and format are those of the page images, video the fields of
-    `documents.settings.VideoSettings`."""
+    `documents.settings.VideoSettings`. narrated: of decks, so many of each split are filmed too
+    (`documents.narrated`)."""
 
     folder: str
     kind: Literal["decks", "documents"] = "decks"
@@ -26,17 +28,26 @@ class CorpusPart(Part):
     format: Literal["png", "jpg"] = "png"
     video: dict[str, int | float] = Field(default_factory=dict)
     sizes: dict[str, tuple[int, int]] | None = None
+    narrated: dict[str, int] = Field(default_factory=dict)
     seed: int = 0
 
 
 class RetrieverPart(Part):
-    """A registered embedder (`retrieval.embedders`), its checkpoint and options. compression: of a large corpus's index
-    (`retrieval.compact`); by default the vectors are stored whole."""
+    """A registered embedder (`retrieval.embedders`), its checkpoint and options.
+
+    compression: of a large corpus's index (`retrieval.compact`); by default the vectors are stored whole.
+    single_vector: the index of an embedder of one vector a page (`retrieval.structure`); by default its size decides.
+    server: the address of a search server over this profile's index, which agents then ask instead of loading the
+    embedder themselves. fused_with: a second retriever, whose ranking is fused with this one's (`retrieval.fusion`).
+    """
 
     kind: str
     checkpoint: str | None = None
     options: dict[str, Any] = Field(default_factory=dict)
     compression: Compression | None = None
+    single_vector: SingleVectorSettings | None = None
+    server: str | None = None
+    fused_with: RetrieverPart | None = None
 
 
 class PolicyPart(Part):
@@ -149,12 +160,20 @@ class SamplingPart(Part):
     turns: tuple[int, int] = (2, 6)
 
 
+class ActingPart(Part):
+    """The kind and options of the policy that runs a checkpoint trained here."""
+
+    kind: Literal["transformers", "vllm"]
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
 class LearningPart(Part):
     """How an agent is trained, from a checkpoint that cannot act (`base`).
 
     train_questions, dev_questions: files, below the corpus folder or paths of their own. sft, grpo: fields of
     `learning.sft.SFTSettings` and `learning.grpo.GRPOSettings`, apart from those a notebook fills in. reward: a preset
     of `learning.rewards` or parts and gate. judge: arguments of `learning.judge.Judge`, where a part is named judge.
+    acting: how what was trained is run afterwards; by default as the profile's policy, which must not be an endpoint.
     dev_limit: so many development questions are rolled out before, between and after.
     """
 
@@ -166,5 +185,6 @@ class LearningPart(Part):
     sft: dict[str, Any] = Field(default_factory=dict)
     reward: str | dict[str, Any] = "vrag"
     judge: dict[str, Any] | None = None
+    acting: ActingPart | None = None
     grpo: dict[str, Any] = Field(default_factory=dict)
     seed: int = 0

@@ -6,7 +6,7 @@
     agent = profile.load_agent()                   # agent.run("What was revenue in 2019?")
 
 A profile is read from the `profiles:` of a YAML file. `extends: NAME` takes over another profile and changes the fields
-it names; `options`, `sizes` and `experts` are replaced as a whole, because what one class takes another does not know.
+it names; `options`, `sizes`, `narrated` and `experts` are replaced whole: what one class takes another does not know.
 Likewise an `agent` of another kind replaces the whole part. Unknown fields are errors. Paths are relative to the
 repository. A larger machine is another profile, never another branch of code: nothing here or elsewhere asks for a
 profile's name.
@@ -37,6 +37,7 @@ from vrag_nb.profile_parts import (
     VRAGPart,
     agent_kind,
 )
+from vrag_nb.servers.addresses import with_addresses
 
 if TYPE_CHECKING:  # torch and its friends take seconds to import: they wait until a model is asked for
     from vrag_nb.agent.environment import Environment
@@ -44,6 +45,7 @@ if TYPE_CHECKING:  # torch and its friends take seconds to import: they wait unt
     from vrag_nb.agent.memory_session import MemorySettings
     from vrag_nb.agent.observers import Settings
     from vrag_nb.agent.policy import Policy
+    from vrag_nb.agent.searching import Engine
     from vrag_nb.agent.vimrag import VimRAG
     from vrag_nb.agent.vrag import VRAG
     from vrag_nb.documents.pages import PrepReport
@@ -59,7 +61,7 @@ POLICIES = {  # kind: the class that is given (checkpoint, **options)
     "openai": "vrag_nb.agent.openai_policy:OpenAIPolicy",
     "vllm": "vrag_nb.agent.vllm_policy:VLLMPolicy",
 }
-_WHOLE = ("options", "sizes", "experts")  # fields that `extends` replaces instead of merging
+_WHOLE = ("options", "sizes", "narrated", "experts")  # fields that `extends` replaces instead of merging
 
 
 class ProfileError(ValueError):
@@ -99,6 +101,7 @@ class Profile(Part):
 
     def prepare_corpus(self, progress: bool = True) -> PrepReport:
         """Make or find the documents, and bring the page images in step with them. Raises what `pages` raises."""
+        from vrag_nb.documents.narrated import narrate_corpus
         from vrag_nb.documents.pages import prepare_corpus
         from vrag_nb.documents.settings import VideoSettings
 
@@ -109,7 +112,10 @@ class Profile(Part):
         if self.corpus.kind == "decks":
             from vrag_nb.documents.decks.generate import generate_corpus
 
-            generate_corpus(self.corpus_folder, self.corpus.seed, self.corpus.sizes)
+            folder, part = self.corpus_folder, self.corpus
+            generate_corpus(folder, part.seed, part.sizes)
+            if part.narrated:
+                narrate_corpus(folder, part.narrated, part.seed, video.chunk_seconds, decks=folder)
         return prepare_corpus(
             self.documents_folder,
             self.corpus_folder,
@@ -131,14 +137,17 @@ class Profile(Part):
             raise ProfileError(f"profile {self.name}, field retriever: {error}") from error
 
     def build_index(self, embedder: Embedder | None = None, progress: bool = True) -> BuildReport:
-        """Bring the index in step with the corpus."""
+        """Bring the index in step with the corpus, and that of the retriever it is fused with."""
         from vrag_nb.retrieval.building import build_index
 
+        if other := self._fused:
+            other.build_index(progress=progress)
         return build_index(
             self.corpus_folder,
             self.index_folder,
             embedder or self.load_embedder(),
             compression=self.retriever.compression,
+            single_vector=self.retriever.single_vector,
             progress=progress,
         )
 
@@ -146,15 +155,45 @@ class Profile(Part):
         """The search engine over the built index. Raises what `SearchEngine.open` raises."""
         from vrag_nb.retrieval.engine import SearchEngine
 
-        return SearchEngine.open(self.corpus_folder, self.index_folder, embedder or self.load_embedder())
+        part = self.retriever.single_vector
+        embedder = embedder or self.load_embedder()
+        return SearchEngine.open(self.corpus_folder, self.index_folder, embedder, single_vector=part)
+
+    @property
+    def _fused(self) -> Profile | None:
+        """The profile with the second retriever in the place of the first; None where there is none."""
+        other = self.retriever.fused_with
+        return self.model_copy(update={"retriever": other}) if other else None
+
+    def search_engine(self) -> Engine:
+        """What agents search with: the retriever's server where the profile names one, else `open_engine`, fused with
+        that of a second retriever where it names one."""
+        from vrag_nb.agent.search_client import SearchClient
+        from vrag_nb.retrieval.fusion import FusedEngine
+
+        if self.retriever.server is None:
+            engine, other = self.open_engine(), self._fused
+            return FusedEngine([engine, other.open_engine()]) if other else engine
+        try:
+            return SearchClient(with_addresses(self.retriever.server))
+        except ValueError as error:
+            raise ProfileError(f"profile {self.name}, field retriever.server: {error}") from error
 
     def load_policy(self, checkpoint: str | Path | None = None) -> Policy:
-        """The model that acts, or another `checkpoint` in its place.
+        """The model that acts, or another `checkpoint` in its place, run as `learning.acting` says.
 
-        Raises ProfileError when a checkpoint or key is not there or an option is unknown.
+        Raises ProfileError when a checkpoint, key or server is not there or an option is unknown.
         """
-        changes = {"checkpoint": str(checkpoint)} if checkpoint else {}
-        return self._policy("policy", self.policy.model_copy(update=changes))
+        if not checkpoint:
+            return self._policy("policy", self.policy)
+        acting = self.learning.acting if self.learning else None
+        if acting is None and self.policy.kind == "openai" and project_path(checkpoint).is_dir():
+            raise ProfileError(
+                f"profile {self.name}, field policy.kind: an endpoint cannot run the folder "
+                f"{shown_path(project_path(checkpoint))}: name what can in learning.acting"
+            )
+        changes = {"checkpoint": str(checkpoint)} | (acting.model_dump() if acting else {})
+        return self._policy("policy" if acting is None else "learning.acting", self.policy.model_copy(update=changes))
 
     def _policy(self, field: str, part: PolicyPart) -> Policy:
         checkpoint = part.checkpoint
@@ -163,7 +202,7 @@ class Profile(Part):
         module, _, name = POLICIES[part.kind].partition(":")
         cls = getattr(importlib.import_module(module), name)
         try:
-            return cls(checkpoint, **part.options)
+            return cls(checkpoint, **with_addresses(part.options))
         except TypeError as error:
             raise ProfileError(f"profile {self.name}, field {field}.options: {error}") from error
         except (ValueError, OSError, ImportError) as error:
@@ -190,23 +229,23 @@ class Profile(Part):
             f"profile {self.name}, field agent.kind: {why}, and the profile's agent is {self.agent.kind}"
         )
 
-    def load_agent(self, policy: Policy | None = None, engine: SearchEngine | None = None) -> VRAG | VimRAG:
+    def load_agent(self, policy: Policy | None = None, engine: Engine | None = None) -> VRAG | VimRAG:
         """Policy, engine and corpus as one agent of the profile's kind that can be asked."""
         from vrag_nb.agent.vimrag import VimRAG
         from vrag_nb.agent.vrag import VRAG
 
-        policy, engine = policy or self.load_policy(), engine or self.open_engine()
+        policy, engine = policy or self.load_policy(), engine or self.search_engine()
         settings = self.agent.model_dump(exclude={"prompt"})
         if isinstance(self.agent, VRAGPart):
             return VRAG(policy, engine, self.corpus_folder, self.agent.prompt, **settings)
         return VimRAG(policy=policy, engine=engine, corpus=self.corpus_folder, prompt=self.agent.prompt, **settings)
 
-    def load_environment(self, engine: SearchEngine | None = None) -> Environment | MemoryEnvironment:
+    def load_environment(self, engine: Engine | None = None) -> Environment | MemoryEnvironment:
         """The search engine and the corpus behind the actions of the profile's kind of agent."""
         from vrag_nb.agent.environment import Environment
         from vrag_nb.agent.memory_environment import MemoryEnvironment
 
-        engine, agent = engine or self.open_engine(), self.agent
+        engine, agent = engine or self.search_engine(), self.agent
         if isinstance(agent, VRAGPart):
             return Environment(engine, self.corpus_folder, self.settings(), agent.prompt)
         return MemoryEnvironment(engine, self.corpus_folder, self.memory_settings(), agent.prompt)
@@ -271,7 +310,8 @@ class Profile(Part):
 
         part = self.taught
         try:
-            return load_reward(reward or part.reward, {"judge": Judge(**part.judge)} if part.judge else None)
+            judges = {"judge": Judge(**with_addresses(part.judge))} if part.judge else None
+            return load_reward(reward or part.reward, judges)
         except (ValueError, TypeError) as error:
             raise ProfileError(f"profile {self.name}, field learning.reward or learning.judge: {error}") from error
 

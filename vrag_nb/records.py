@@ -21,7 +21,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import pandas as pd
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -198,6 +197,8 @@ def read_questions(path: Path) -> list[Question]:
 
 
 def _rows(path: Path) -> list[dict]:
+    import pandas as pd  # here and below: workers that draw pages start a second sooner without it
+
     try:
         if path.suffix == ".parquet":
             rows = pd.read_parquet(path).to_dict("records")
@@ -217,6 +218,8 @@ def _rows(path: Path) -> list[dict]:
 
 def write_questions(path: Path, questions: Sequence[Question]) -> None:
     """Write questions as `.json` (upstream's `{"examples": [...]}`), `.jsonl` or `.parquet`, replacing atomically."""
+    import pandas as pd
+
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.partial")
@@ -239,6 +242,8 @@ def read_pages(corpus: Path) -> list[Page]:
 
     Raises FileNotFoundError that says how to prepare the corpus when it has no `pages.parquet`.
     """
+    import pandas as pd
+
     table = Path(corpus) / "pages.parquet"
     if not table.is_file():
         raise FileNotFoundError(
@@ -258,6 +263,8 @@ def _page(row: dict[Any, Any], table: Path) -> Page:
 
 def write_pages(corpus: Path, pages: Iterable[Page]) -> None:
     """Write `pages.parquet`, replacing atomically. There is a column of videos only where the corpus has any."""
+    import pandas as pd
+
     pages = list(pages)
     clips = [page.video.model_dump_json() if page.video else None for page in pages]
     columns = [name for name in Page.model_fields if name != "video"]

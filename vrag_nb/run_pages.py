@@ -171,9 +171,13 @@ def write_index(run: Run, steps: Sequence[Step], index: Path) -> None:
     table, figures = run.folder / "metrics.md", sorted((run.folder / "figures").glob("*.png"))
     results = _markdown(table.read_text(encoding="utf-8")) if table.is_file() else ""
     pictures = "".join(f'<img src="figures/{path.name}" alt="{path.stem.replace("_", " ")}">' for path in figures)
-    _replace(index, _INDEX.format(name=html.escape(run.name), rows=rows, results=results, pictures=pictures))
+    there = (run.folder / "report" / "report.html").is_file()
+    report = _REPORT if there else ""
+    page = _INDEX.format(name=html.escape(run.name), rows=rows, report=report, results=results, pictures=pictures)
+    _replace(index, page)
 
 
+_REPORT = '<p><a href="report/report.html">The report: every table, published figures, and the failures</a></p>'
 _INDEX = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>run {name}</title><style>
 body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; color: #1b1b1b; }}
@@ -183,6 +187,7 @@ img {{ max-width: 100%; display: block; margin: 1rem 0; }}
 </style></head><body>
 <h1>Run {name}</h1>
 <table><tr><th>page</th><th>executed copy</th><th>seconds</th></tr>{rows}</table>
+{report}
 {results}
 {pictures}
 <p><a href="provenance.json">With what this was made</a></p>

@@ -14,6 +14,9 @@ nothing to do takes a second or two.
 **Interrupted** runs go on: finished notebooks are up to date, and the notebook that was cut short resumes through the
 functions it calls (corpus prep, indexing and rollouts keep what they have). A failed notebook leaves its executed copy,
 with the traceback, as `{notebook}.failed.ipynb`.
+
+**Servers** that a run declares (`servers`) run while the notebooks that need them are executed. A notebook whose server
+ended meanwhile has failed, whatever the notebook made of it, and the server is named as the cause.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ import ast
 import hashlib
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,16 +37,22 @@ from rich.console import Console
 from vrag_nb.paths import REPOSITORY, project_path, shown_path
 from vrag_nb.profile_parts import Part
 from vrag_nb.profiles import RUNS_FILE, Profile, ProfileError, first_problem, load_profile, read_section
+from vrag_nb.servers.declared import ServerName, ServerPart, check_servers, needs
+from vrag_nb.servers.process import ServerError
+from vrag_nb.servers.started import Servers
 
 NOTEBOOKS = REPOSITORY / "notebooks"
 STATE = ".state"
 # Sources that no notebook's result depends on.
-_NO_PART = ("__main__.py", "runs.py", "run_pages.py", "retrieval/server.py", "retrieval/serving/")
+_NO_PART = ("__main__.py", "runs.py", "run_pages.py", "servers/", "retrieval/server.py", "retrieval/serving/")
 _SOURCES = (".py", ".txt", ".js", ".css")
 
 
 class RunError(RuntimeError):
-    """A notebook that failed; the text names the notebook, the cell, the error and the executed copy."""
+    """A notebook or a server that failed.
+
+    The text names the notebook, the cell, the error and the executed copy; or the server and its last words.
+    """
 
 
 class NotebookPart(Part):
@@ -59,12 +68,14 @@ class NotebookPart(Part):
 
 
 class Run(Part):
-    """A profile's notebooks in order, each with the parameters it is given, and where the results go."""
+    """A profile's notebooks in order, each with the parameters it is given, where the results go, and the servers that
+    notebooks need."""
 
     name: str
     profile: str
     results: str
     notebooks: dict[str, dict[str, Any]] = Field(min_length=1)
+    servers: dict[ServerName, ServerPart] = Field(default_factory=dict)
 
     @property
     def folder(self) -> Path:
@@ -118,9 +129,13 @@ def load_run(name: str, file: Path | str | None = None) -> Run:
 
 
 def plan_run(run: Run, file: Path | str | None = None) -> list[Step]:
-    """The steps of a run. Raises ProfileError for a notebook or parameter that does not exist."""
+    """The steps of a run. Raises ProfileError for a notebook, parameter, server or placeholder that does not exist."""
     path = project_path(file or RUNS_FILE)
     profile = load_profile(run.profile, path)
+    try:
+        check_servers(run.servers, run.notebooks, _places(profile, run, path), profile.model_dump())
+    except ValueError as error:
+        raise ProfileError(f"{shown_path(path)}: run {run.name}, {error}") from None
     declared = _notebook_parts(path)
     keys: dict[str, str] = {}
     steps = []
@@ -131,7 +146,8 @@ def plan_run(run: Run, file: Path | str | None = None) -> list[Step]:
         part = declared.get(name, NotebookPart())
         parameters = _parameters(run, name, given, source, path)
         needed = [keys[other] for other in part.needs if other in keys]
-        keys[name] = _key(source, parameters, profile, _fill(part.inputs, profile, run), needed)
+        asked = [server.command for _, server in sorted(run.servers.items()) if needs(server, name)]
+        keys[name] = _key(source, parameters, profile, _fill(part.inputs, profile, run), [*needed, *asked])
         steps.append(Step(name, source, parameters, keys[name], run.folder, _fill(part.outputs, profile, run)))
     return steps
 
@@ -141,23 +157,31 @@ def execute_run(
 ) -> Path:
     """Execute what is not up to date (everything with `force`) and return the path of index.html.
 
-    Raises ProfileError for a run that does not fit, RunError for a notebook that fails; those before it are kept.
+    Raises ProfileError for a run that does not fit, RunError for a notebook or server that fails; the notebooks before
+    it are kept. Its servers are stopped, whatever happens.
     """
     from vrag_nb import run_pages
 
     console = console or Console()
     run = load_run(name, file)
     steps = plan_run(run, file)
+    path = project_path(file or RUNS_FILE)
+    places = _places(load_profile(run.profile, path), run, path)
     console.print(f"[bold]run {run.name}[/bold]: {len(steps)} notebooks into {shown_path(run.folder)}")
     executed = False
-    for number, step in enumerate(steps, start=1):
-        head = f"[{number}/{len(steps)}] {step.name}"
-        if step.fresh and not force:
-            console.print(f"{head}: up to date", markup=False, highlight=False)
-            continue
-        execute_step(step, console, head)
-        executed = True
-        console.print(f"{head}: done in {step.seconds:.0f} s", markup=False, highlight=False)
+    with Servers(run.servers, places, run.folder / "servers", console) as servers:
+        for number, step in enumerate(steps, start=1):
+            head = f"[{number}/{len(steps)}] {step.name}"
+            if step.fresh and not force:
+                console.print(f"{head}: up to date", markup=False, highlight=False)
+                continue
+            try:
+                servers.provide(step.name)
+            except ServerError as error:
+                raise RunError(f"{step.name} could not begin: {error}") from None
+            execute_step(step, console, head, servers.problem)
+            executed = True
+            console.print(f"{head}: done in {step.seconds:.0f} s", markup=False, highlight=False)
     index = run.folder / "index.html"
     if executed or not index.is_file():
         run_pages.write_provenance(run, steps)
@@ -165,8 +189,13 @@ def execute_run(
     return index
 
 
-def execute_step(step: Step, console: Console, head: str = "") -> None:
-    """Execute one notebook and write its page and its state. Raises RunError."""
+def execute_step(
+    step: Step, console: Console, head: str = "", server_problem: Callable[[], str | None] = lambda: None
+) -> None:
+    """Execute one notebook and write its page and its state. Raises RunError.
+
+    server_problem: asked when the notebook is over; what it tells of a server has failed the notebook.
+    """
     from vrag_nb import run_pages
 
     step.folder.mkdir(parents=True, exist_ok=True)
@@ -177,10 +206,12 @@ def execute_step(step: Step, console: Console, head: str = "") -> None:
     partial = step.state.parent / f"{step.name}.partial.ipynb"
     started = time.perf_counter()
     problem = run_pages.execute_notebook(step.source, partial, step.parameters, console, head or step.name)
-    if problem is not None:
+    cause = server_problem()
+    if problem is not None or cause is not None:
         if partial.is_file():
             partial.replace(failed)
-        raise RunError(f"{step.name}: {problem}; the executed copy with the traceback: {shown_path(failed)}")
+        said = "\n".join(text for text in (cause, problem) if text)
+        raise RunError(f"{step.name}: {said}; the executed copy with the traceback: {shown_path(failed)}")
     missing = [shown_path(path) for path in step.outputs if not path.exists()]
     if missing:
         raise RunError(f"{step.name} ended without writing {missing[0]}, an output papermill_runs.yaml names")
@@ -226,7 +257,15 @@ def _parameters(run: Run, name: str, given: Mapping[str, Any], source: Path, pat
 
 def _fill(patterns: Iterable[str], profile: Profile, run: Run) -> list[Path]:
     """Declared inputs or outputs as paths; a checkpoint that is no folder here stays a name, and is no file."""
-    places = {
+    places = _files_of(profile, run)
+    try:
+        return [project_path(pattern.format_map(places)) for pattern in patterns]
+    except (KeyError, ValueError) as error:
+        raise ProfileError(f"an input or output names {error}; known: {', '.join(places)}") from None
+
+
+def _files_of(profile: Profile, run: Run) -> dict[str, Path | str]:
+    return {
         "corpus": profile.corpus_folder,
         "index": profile.index_folder,
         "retriever": profile.retriever.checkpoint or profile.retriever.kind,
@@ -234,13 +273,16 @@ def _fill(patterns: Iterable[str], profile: Profile, run: Run) -> list[Path]:
         "base": profile.learning.base if profile.learning else "",
         "results": run.folder,
     }
-    try:
-        return [project_path(pattern.format_map(places)) for pattern in patterns]
-    except (KeyError, ValueError) as error:
-        raise ProfileError(f"an input or output names {error}; known: {', '.join(places)}") from None
 
 
-def _key(source: Path, parameters: Mapping[str, Any], profile: Profile, inputs: list[Path], needed: list[str]) -> str:
+def _places(profile: Profile, run: Run, path: Path) -> dict[str, Path | str]:
+    """What a server's placeholders mean: a checkpoint's folder with its whole path, a hub id as it is. `model`: the
+    name that the profile's policy asks an endpoint for."""
+    about: dict[str, Path | str] = {"profile": run.profile, "profiles_file": path, "model": profile.policy.checkpoint}
+    return {**_files_of(profile, run), **profile.checkpoint_folders, **about}
+
+
+def _key(source: Path, parameters: Mapping[str, Any], profile: Profile, inputs: list[Path], needed: list[Any]) -> str:
     notebook = nbformat.read(source, as_version=4)
     cells = [(cell.cell_type, cell.source) for cell in notebook.cells]
     uses_training = any("vrag_nb.nano" in text for _, text in cells)

@@ -7,6 +7,7 @@ so that the ordinary environment and rollout driver run it.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,8 +15,8 @@ from typing import Any
 from vrag_nb.agent.memory_actions import TOOLS
 from vrag_nb.agent.memory_context import GRAPH_HEAD, SUMMARY_HEAD
 from vrag_nb.agent.memory_graph import ROOT
-from vrag_nb.agent.policy import Conversation, Generation, Policy
-from vrag_nb.records import Question, page_id
+from vrag_nb.agent.policy import Conversation, Generation, Image, Policy
+from vrag_nb.records import Question, page_id, timed
 
 NO_ANSWER = "not answerable"  # what VimRAG's prompt asks for where the pages do not hold it
 
@@ -36,8 +37,9 @@ class MemoryPlanner(Policy):
     gold pages with priority 5 and no others, writes down what they say, and answers; the answer follows from the
     searches that found something. A search that missed its page leads to the next attempt, and when there is none left
     the answer is NO_ANSWER. What has been found it reads off the context, so it plays by the rules of any model, with
-    every kind of memory; it needs pages to be shown as images. Facts, values and hints come from `needed_facts`,
-    where a corpus has them.
+    every kind of memory; it needs pages to be shown as images, or chunks of videos as frames: of those it keeps the
+    seconds at which the gold span is on screen. Facts, values and hints come from `needed_facts`, where a corpus has
+    them.
 
     follow_misses: whether the search after a miss is a child of it; else it starts from the question again, and the
     miss is a dead end of the graph.
@@ -61,7 +63,7 @@ class MemoryPlanner(Policy):
             return Generation.failed("the planner was not told the gold of this question")
         clues, memory = _clues(question), _Memory(opening)
         if any(message.role == "assistant" for message in conversation):
-            return Generation(_written_down(conversation, clues, memory))
+            return Generation(_written_down(conversation, clues, memory, _span(question)))
         missing = [clue for clue in clues if not memory.holds(clue.finding)]
         if clues and not missing:
             return Generation(_answer(question.reference_answer, clues, memory))
@@ -113,11 +115,25 @@ def _clues(question: Question) -> list[_Clue]:
         hints = [_plain(fact["search_hint"]) for fact in facts]
         whole = _plain(question.query)
         queries = [*hints, whole] if len(pages) > 1 else [whole, *hints]
-        told = ", ".join(f"{fact['description'].strip()}: {fact['value']}" for fact in facts if fact.get("value"))
+        told = f"{question.reference_answer} from {_span_words(question)}" if _span(question) else ""
+        told = told or ", ".join(
+            f"{fact['description'].strip()}: {fact['value']}" for fact in facts if fact.get("value")
+        )
         name = page_id(question.document, page)
         finding = f"{name} says {told}." if told else f"{name} is about it."
         clues.append(_Clue(name, tuple(dict.fromkeys(queries)), _plain(finding)))
     return clues
+
+
+def _span(question: Question) -> tuple[float, float] | None:
+    """From which second to which a video shows the answer; None for other questions."""
+    span = (question.meta_info.model_extra or {}).get("reference_span")
+    return (float(span[0]), float(span[1])) if span is not None else None
+
+
+def _span_words(question: Question) -> str:
+    start, end = _span(question) or (0.0, 0.0)
+    return f"{timed(start)} to {timed(end)}"
 
 
 def _plain(text: str) -> str:
@@ -135,9 +151,12 @@ def _search(query: str, made: Sequence[str], memory: _Memory, follow_misses: boo
     return _call(thought, "retrieve", {"id": memory.next_name(), "parent_ids": parents, "query": query})
 
 
-def _written_down(conversation: Conversation, clues: Sequence[_Clue], memory: _Memory) -> str:
+def _written_down(
+    conversation: Conversation, clues: Sequence[_Clue], memory: _Memory, span: tuple[float, float] | None
+) -> str:
     """What the search brought: gold pages are kept, once each, all else is dropped; a running summary is told again."""
-    query, shown = _last_search(conversation)
+    query, items = _last_search(conversation)
+    shown = [item.page_id for item in items]
     missing = [clue for clue in clues if not memory.holds(clue.finding)]
     seen = [clue for clue in missing if clue.page_id in shown]
     told = [clue.finding for clue in seen]
@@ -148,10 +167,7 @@ def _written_down(conversation: Conversation, clues: Sequence[_Clue], memory: _M
         tried = [_missed(one) for clue in clues for one in clue.queries if memory.tried(one)]
         told = [*known, *dict.fromkeys(tried), *told]
     new = {clue.page_id for clue in seen}
-    judged = [
-        {"information_id": f"Picture {place}", "is_useful": name in new, "priority_score": 5 if name in new else 1}
-        for place, name in enumerate(shown, 1)
-    ]
+    judged = [_judged(item, item.page_id in new, span) for item in items]
     thought = "That is it." if seen else "It is not there."
     return _call(thought, "memorise", {"summarize": " ".join(told), "memorize": judged})
 
@@ -163,12 +179,38 @@ def _answer(text: str, clues: Sequence[_Clue], memory: _Memory) -> str:
     return _call(thought, "answer", {"parent_ids": parents, "answer": text})
 
 
-def _last_search(conversation: Conversation) -> tuple[str, list[str]]:
-    """This cycle's query, in the planner's own words, and the pages it showed, in the order of their labels."""
+@dataclass
+class _Item:
+    """What a search showed under one label; the seconds of its frames, where it is a chunk of a video."""
+
+    label: str
+    page_id: str
+    seconds: list[float]
+
+
+def _judged(item: _Item, useful: bool, span: tuple[float, float] | None) -> dict[str, Any]:
+    """Whether an item is kept, and at which seconds: a frame shows what was on screen at its own."""
+    judged: dict[str, Any] = {"information_id": item.label, "is_useful": useful, "priority_score": 5 if useful else 1}
+    if useful and item.seconds and span is not None:
+        judged["key_timestamp"] = [second for second in item.seconds if span[0] <= second < span[1]]
+    return judged
+
+
+_HEAD = re.compile(r"(?:\n(?P<label>[A-Z][a-z]+ \d+)(?:, [^\n]*)?:\n)?(?:\n(?P<second>\d+\.\d) s:\n)?")  # a caption
+
+
+def _last_search(conversation: Conversation) -> tuple[str, list[_Item]]:
+    """This cycle's query, in the planner's own words, and what it showed, in the order of the labels."""
     place = next(number for number, message in enumerate(conversation) if message.role == "assistant")
     call = json.loads(conversation[place].text.partition("<tool_call>")[2].partition("</tool_call>")[0])
-    shown = [image.page_id or "" for image in conversation[place + 1].images]
-    return str(call["arguments"]["query"]), shown
+    items: list[_Item] = []
+    for part in conversation[place + 1].parts:
+        if isinstance(part, Image):
+            items[-1].page_id = part.page_id or ""
+        elif head := _HEAD.fullmatch(part.text):
+            items += [_Item(head["label"], "", [])] if head["label"] else []
+            items[-1].seconds += [float(head["second"])] if head["second"] else []
+    return str(call["arguments"]["query"]), [item for item in items if item.page_id]
 
 
 def _call(thought: str, kind: str, arguments: Mapping[str, Any]) -> str:

@@ -46,6 +46,15 @@ class SearchClient:
         self._retries = retries
         self._image = lru_cache(maxsize=cached_pages)(self._fetch)
 
+    @property
+    def fingerprint(self) -> str:
+        """The served index's, as the server tells it; empty where it tells none. Raises what `search` raises."""
+        try:
+            told = self._ask("GET", "/health").json()
+        except ValueError:
+            return ""
+        return str(told.get("fingerprint", "")) if isinstance(told, dict) else ""
+
     def search(self, queries: list[str], top_k: int = 3) -> list[list[Hit]]:
         """The best `top_k` pages of each query, best first. Queries are cut to the server's longest."""
         found: list[list[Hit]] = []

@@ -1,25 +1,19 @@
-"""Grids of pages: ranked hits with scores, any pages with captions, and similarity maps over one page."""
+"""Grids of pages: ranked hits with scores, and any pages with captions."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from PIL import Image
 
 from vrag_nb.agent.pages import PageStore
 from vrag_nb.display import figures, scenes
-from vrag_nb.display.figures import Panel, axes_at, text_at, wrap
+from vrag_nb.display.figures import Panel, text_at, wrap
 from vrag_nb.records import Hit, Question
 
 _WIDTH, _MARGIN, _GAP = 13.0, 0.3, 0.25  # inches
-_MAP = "viridis"  # ordered in lightness, so it reads without colour too
 
 
 def hits_figure(
@@ -81,46 +75,3 @@ def _shrunk(picture: Panel, width: float) -> Panel:
     image.thumbnail((round(width * figures.DPI * 1.5), 10**4))
     caption = "\n".join(wrap(line, width, 8.5, lines=1) for line in picture.caption.splitlines())
     return Panel(image, picture.marks, caption, picture.gold)
-
-
-def similarity_figure(
-    page_image: Image.Image,
-    maps: np.ndarray,
-    tokens: Sequence[str],
-    *,
-    columns: int = 4,
-    title: str = "Where each query token finds its match",
-) -> Figure:
-    """The similarity of every query token with every patch of a page, laid over the page.
-
-    maps: (n_tokens, h, w), patch rows from the top; all share one colour scale. tokens: n_tokens names. Raises
-    ValueError when the shapes do not fit.
-    """
-    maps = np.asarray(maps, dtype=np.float32)  # (n_tokens, h, w)
-    if maps.ndim != 3 or len(maps) != len(tokens) or maps.size == 0:
-        raise ValueError(f"maps of shape {maps.shape} for {len(tokens)} tokens: expected (n_tokens, h, w)")
-    columns = min(columns, len(tokens))
-    width = 3.1 if columns > 2 else 4.5
-    height = width * page_image.height / page_image.width
-    rows = math.ceil(len(tokens) / columns)
-    top = _MARGIN + 0.35
-    figure = figures.new_figure(2 * _MARGIN + columns * (width + _GAP) + 0.6, top + rows * (height + 0.45) + _MARGIN)
-    text_at(figure, _MARGIN, _MARGIN * 0.8, title, fontsize=13, weight="bold")
-    grey = page_image.convert("L")
-    grey.thumbnail((round(width * figures.DPI * 1.5), 10**4))
-    scale = Normalize(float(maps.min()), float(maps.max()))
-    for place, (similarity, token) in enumerate(zip(maps, tokens, strict=True)):
-        left, line = _MARGIN + place % columns * (width + _GAP), top + place // columns * (height + 0.45)
-        text_at(figure, left, line + 0.04, f"{token}   max {similarity.max():.2f}", fontsize=10)
-        _heat(axes_at(figure, left, line + 0.25, width, height), grey, similarity, scale)
-    bar = axes_at(figure, _MARGIN + columns * (width + _GAP), top + 0.25, 0.14, height)
-    figure.colorbar(ScalarMappable(scale, _MAP), cax=bar).ax.tick_params(labelsize=8)
-    return figure
-
-
-def _heat(axes: Axes, grey: Image.Image, similarity: np.ndarray, scale: Normalize) -> None:
-    """One token's (h, w) similarities over the grey page."""
-    extent = (0.0, float(grey.width), float(grey.height), 0.0)
-    axes.imshow(np.asarray(grey), cmap="gray", vmin=0, vmax=255, extent=extent, aspect="auto")
-    axes.imshow(similarity, cmap=_MAP, norm=scale, alpha=0.55, extent=extent, aspect="auto")
-    figures.plain(axes)

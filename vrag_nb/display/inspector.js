@@ -27,6 +27,8 @@ const button = (name, label, title, onclick) =>
 const badge = (name, text, title) => h("span", { class: `vrag-badge vrag-badge--${name}`, title }, text);
 const times = (size) => `${size[0]} × ${size[1]} px`;
 const box = (values) => `[${values.join(", ")}]`;
+const covering = ([x0, y0, x1, y1]) =>
+  `left:${x0 * 100}%;top:${y0 * 100}%;width:${(x1 - x0) * 100}%;height:${(y1 - y0) * 100}%`;
 const isEmpty = (value) => !value || Object.keys(value).length === 0;
 
 // PNG bytes as an address for an <img>, given back as soon as the image has loaded.
@@ -47,23 +49,22 @@ function picture(model, trait, on, alt) {
 }
 
 function markElement(mark) {
-  const [x0, y0, x1, y1] = mark.box.map((value) => value * 100);
-  const style = `left:${x0}%;top:${y0}%;width:${x1 - x0}%;height:${y1 - y0}%`;
-  const inside = y0 < 8 ? " vrag-mark--label-inside" : "";
+  const inside = mark.box[1] < 0.08 ? " vrag-mark--label-inside" : "";
   return h(
     "div",
-    { class: `vrag-mark vrag-mark--${mark.kind}${inside}`, style, title: MARKS[mark.kind] },
+    { class: `vrag-mark vrag-mark--${mark.kind}${inside}`, style: covering(mark.box), title: MARKS[mark.kind] },
     h("span", { class: "vrag-mark-label" }, mark.label),
   );
 }
 
-// A picture one can drag a box on. `size()` gives the pixels it stands for, `marks()` what is drawn on it.
-function surface(model, on, { name, trait, alt, size, marks, redraw }) {
+// A picture one can drag a box on. `size()` gives the pixels it stands for, `marks()` what is drawn on it, `over` lies
+// between the two.
+function surface(model, on, { name, trait, alt, size, marks, redraw, over = [] }) {
   const image = picture(model, trait, on, alt);
   const layer = h("div", { class: "vrag-marks" });
   const rubber = h("div", { class: "vrag-rubber", hidden: true });
   const readout = h("div", { class: "vrag-readout", hidden: true });
-  const element = h("div", { class: `vrag-surface vrag-surface--${name}` }, image, layer, rubber, readout);
+  const element = h("div", { class: `vrag-surface vrag-surface--${name}` }, image, ...over, layer, rubber, readout);
   let start = null;
 
   const at = (event) => {
@@ -90,8 +91,7 @@ function surface(model, on, { name, trait, alt, size, marks, redraw }) {
   element.addEventListener("pointermove", (event) => {
     if (!start) return;
     const part = dragged(event);
-    const [x0, y0, x1, y1] = part.map((value) => value * 100);
-    rubber.style.cssText = `left:${x0}%;top:${y0}%;width:${x1 - x0}%;height:${y1 - y0}%`;
+    rubber.style.cssText = covering(part);
     readout.textContent = `${box(pixels(part))} ${name === "page" ? "page px" : "shown px"}`;
     rubber.hidden = readout.hidden = false;
   });
@@ -266,6 +266,59 @@ function words(model, on) {
   return element;
 }
 
+// The heat over the page, and frames around the patches that won a word.
+function matchLayers(model, on) {
+  const heat = h("div", { class: "vrag-heat" });
+  const frames = h("div", { class: "vrag-cells" });
+  let url = null;
+  const paint = () => {
+    const bytes = model.get("match_png");
+    if (url) URL.revokeObjectURL(url);
+    url = bytes && bytes.byteLength ? URL.createObjectURL(new Blob([bytes], { type: "image/png" })) : null;
+    heat.style.backgroundImage = url ? `url("${url}")` : "none";
+  };
+  on("change:match_png", paint);
+  paint();
+  const draw = () => frames.replaceChildren(...(model.get("match").cells ?? []).map((cell) =>
+    h("div", { class: "vrag-cell", style: covering(cell.box), title: `${cell.words}: adds ${cell.part.toFixed(2)}` })));
+  on("change:match", draw);
+  draw();
+  return [heat, frames];
+}
+
+// The toggle of the matches, or why there is none; while they are shown, the words of the query to choose from.
+function matchBar(model, on, busy) {
+  const toggle = h("input", {
+    type: "checkbox", class: "vrag-match-toggle",
+    onchange: () => { busy(); model.set("show_match", toggle.checked); model.save_changes(); },
+  });
+  const label = h("label", { class: "vrag-legend-item", title: "Where the words of the search found their match (M)" }, toggle, "show matches");
+  const problem = h("span", { class: "vrag-muted vrag-match-problem" });
+  const words = h("span", { class: "vrag-bar vrag-match-words" });
+  const element = h("div", { class: "vrag-bar vrag-matches" }, label, problem, words);
+  const chip = (text, index, now, title) => h("button", {
+    class: "vrag-chip", type: "button", "aria-pressed": String(index === now), title,
+    onclick: () => { if (index !== now) { busy(); model.send({ kind: "word", word: index }); } },
+  }, text);
+  const draw = () => {
+    const match = model.get("match");
+    element.hidden = !model.get("hits").query || isEmpty(model.get("page"));
+    toggle.checked = model.get("show_match");
+    problem.textContent = model.get("match_problem");
+    label.hidden = Boolean(problem.textContent);
+    if (isEmpty(match)) return words.replaceChildren();
+    const unit = match.word < 0 ? "what a patch adds to the score" : "cosine with the patch";
+    words.replaceChildren(
+      chip(`all ${match.score.toFixed(2)}`, -1, match.word, "What every patch adds to the score"),
+      ...match.words.map((word, index) => chip(`${word.text} ${word.part.toFixed(2)}`, index, match.word,
+        word.added ? "Tokens that the retriever adds to every query" : `Where “${word.text}” looks`)),
+      h("span", { class: "vrag-muted vrag-match-scale" }, "0", h("i", { class: "vrag-ramp" }), `${match.greatest.toFixed(2)} ${unit}`));
+  };
+  for (const trait of ["match", "match_problem", "show_match", "hits", "page"]) on(`change:${trait}`, draw);
+  draw();
+  return element;
+}
+
 function pageCard(model, on) {
   const title = h("div", { class: "vrag-caption vrag-page-caption" });
   const legend = h("div", { class: "vrag-legend" });
@@ -289,16 +342,19 @@ function pageCard(model, on) {
   for (const trait of ["page", "own", "show_gold"]) on(`change:${trait}`, draw);
   draw();
   const step = (by) => () => model.send({ kind: "step_page", by });
-  return h("section", { class: "vrag-page vrag-card", "aria-label": "Page" },
+  const busy = () => card.setAttribute("aria-busy", "true");
+  const card = h("section", { class: "vrag-page vrag-card", "aria-label": "Page" },
     h("div", { class: "vrag-card-head" }, h("h4", {}, "Page"), h("span", { class: "vrag-muted" }, "drag a box to crop"),
       h("span", { class: "vrag-spring" }), button("vrag-page-prev", "‹", "Previous page of the corpus", step(-1)),
       button("vrag-page-next", "›", "Next page of the corpus", step(1))),
     title,
     surface(model, on, {
       name: "page", trait: "page_png", alt: "Page with the model's and the gold boxes", size: () => model.get("page").size,
-      marks, redraw: ["page", "own"],
+      marks, redraw: ["page", "own"], over: matchLayers(model, on),
     }),
-    legend);
+    legend, matchBar(model, on, busy));
+  for (const trait of ["match", "match_problem", "page", "notice"]) on(`change:${trait}`, () => card.removeAttribute("aria-busy"));
+  return card;
 }
 
 function seenCard(model, on) {
@@ -453,6 +509,9 @@ function render({ model, el }) {
     if (by) go(trait, model.get(trait) + by);
     else if (event.key === "g" || event.key === "G") {
       model.set("show_gold", !model.get("show_gold"));
+      model.save_changes();
+    } else if ((event.key === "m" || event.key === "M") && !model.get("match_problem")) {
+      model.set("show_match", !model.get("show_match"));
       model.save_changes();
     } else if (event.key === "Escape") model.send({ kind: "clear" });
     else return;

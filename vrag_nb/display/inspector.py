@@ -7,17 +7,20 @@ It shows the trajectories with question, answer, reference and verdict; per turn
 the model's crop and the gold regions, the image exactly as the model saw it with its size in pixels and tokens, and the
 ranked hits. Drag a box on a page, on the image the model saw, or on your own last crop, and see what the model would
 see: the box is turned into whole shown pixels, as a model writes it, and goes through `agent.geometry.View.crop`. With
-an `engine` a search box queries it; without trajectories the widget is a page explorer.
+an `engine` a search box queries it, and "show matches" lays over a page where the words of the search found their match
+(`display.match_overlay`); without trajectories the widget is a page explorer.
 
 Python owns the pixels and the geometry: images travel as PNG bytes, rectangles as fractions of the image they lie on.
-Traits are configuration and state (`trajectory_index`, `turn_index`, `show_gold`, `padding`); everything else shown is
-an output trait, replaced as a whole (in-place edits do not sync). The front end sends commands:
+Traits are configuration and state (`trajectory_index`, `turn_index`, `show_gold`, `show_match`, `padding`); everything
+else shown is an output trait, replaced as a whole (in-place edits do not sync). The front end sends commands:
 
     {"kind": "box", "surface": "page" | "seen" | "own", "box": [x0, y0, x1, y1]}     pixels of that surface
     {"kind": "clear"} | {"kind": "page", "page_id": id} | {"kind": "step_page", "by": n}
     {"kind": "search", "query": text} | {"kind": "turn_hits"} | {"kind": "hits", "by": n} | {"kind": "seen", "by": n}
+    {"kind": "word", "word": n}                                                      of the query, -1 for all
 
-Keyboard, with the widget focused: left / right for turns, with shift for trajectories, G for gold, Esc for your box.
+Keyboard, with the widget focused: left / right for turns, with shift for trajectories, G for gold, M for matches, Esc
+for your box.
 """
 
 from __future__ import annotations
@@ -30,11 +33,12 @@ import anywidget
 import traitlets
 
 from vrag_nb.agent import geometry
-from vrag_nb.agent.environment import Engine
 from vrag_nb.agent.geometry import Box, Budget, CropError, View
 from vrag_nb.agent.pages import PageStore
+from vrag_nb.agent.searching import Engine
 from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.display import payloads, scenes
+from vrag_nb.display.match_overlay import MatchOverlay
 from vrag_nb.display.scenes import Scene, Shown, Verdict
 from vrag_nb.records import Hit, Page, Question, read_pages
 
@@ -44,13 +48,14 @@ _THUMBNAIL = (240, 240)
 _LARGEST_PAGE = (1800, 1800)  # browser pixels; larger scans are sent smaller, boxes still count in page pixels
 
 
-class TrajectoryInspector(anywidget.AnyWidget):
+class TrajectoryInspector(MatchOverlay, anywidget.AnyWidget):
     """See the module's docstring.
 
     trajectories: records, or the path of a JSONL file; empty for a page explorer. corpus: the prepared folder they ran
     on, or an open PageStore. budget: of your own boxes; None for the budget each trajectory ran with. engine: answers
-    the search box. correct: the verdict on an answer. Raises FileNotFoundError / ValueError for files that are not
-    there or do not fit; what goes wrong later (a page the corpus lacks) is told in the widget's `notice`.
+    the search box, and where it has similarity maps says where a query matched. correct: the verdict on an answer.
+    Raises FileNotFoundError / ValueError for files that are not there or do not fit; what goes wrong later (a page the
+    corpus lacks) is told in the widget's `notice`.
     """
 
     _esm = Path(__file__).with_name("inspector.js")
@@ -98,6 +103,7 @@ class TrajectoryInspector(anywidget.AnyWidget):
         first_turn = traits.pop("turn_index", 0)
         super().__init__(**traits)
         self.can_search = engine is not None
+        self.explain_with(engine)
         self.summaries = [payloads.summary(trajectory, correct(trajectory)) for trajectory in self.trajectories]
         self.on_msg(self._on_message)
         self._open_trajectory()
@@ -142,6 +148,10 @@ class TrajectoryInspector(anywidget.AnyWidget):
     def _on_trajectory(self, change: dict[str, Any]) -> None:
         self._open_trajectory()
 
+    @traitlets.observe("show_match")
+    def _on_show_match(self, change: dict[str, Any]) -> None:
+        self._guarded(self.draw_match)
+
     @traitlets.observe("turn_index")
     def _on_turn(self, change: dict[str, Any]) -> None:
         if self._scenes:
@@ -182,6 +192,7 @@ class TrajectoryInspector(anywidget.AnyWidget):
             self._page_id = page_id
             self._show_page(page)
             self._show_hits()
+            self.look_for(self._query, page_id)
 
     def step_page(self, by: int) -> None:
         """Look at the page `by` places further on in the corpus."""
@@ -199,6 +210,8 @@ class TrajectoryInspector(anywidget.AnyWidget):
             self._set_hits(hits, query, own=True)
             if hits:
                 self.open_page(self._hits[0].page_id)
+            else:
+                self.look_for(query, self._page_id)
         return hits
 
     def step_hits(self, by: int) -> None:
@@ -224,9 +237,10 @@ class TrajectoryInspector(anywidget.AnyWidget):
             "page": lambda: self.open_page(str(content["page_id"])),
             "step_page": lambda: self.step_page(int(content["by"])),
             "search": lambda: self.search(str(content["query"])),
-            "turn_hits": self._show_turn_hits,
+            "turn_hits": self._back_to_turn_hits,
             "hits": lambda: self.step_hits(int(content["by"])),
             "seen": lambda: self.step_seen(int(content["by"])),
+            "word": lambda: self.pick_word(int(content["word"])),
         }
         command = commands.get(str(content.get("kind")))
         if command is not None:
@@ -269,6 +283,7 @@ class TrajectoryInspector(anywidget.AnyWidget):
         else:
             self.clear()
             self._page_id, self.page, self.page_png = None, {}, b""
+            self.look_for("", None)
 
     def _show_page(self, page: Page) -> None:
         view = View.whole((page.width, page.height), self._budget())
@@ -298,6 +313,10 @@ class TrajectoryInspector(anywidget.AnyWidget):
         searched = [turn for turn in turns if turn.hits]
         last = searched[-1] if searched else None
         self._set_hits(last.hits if last else [], (last.action.query or "") if last else "", own=False)
+
+    def _back_to_turn_hits(self) -> None:
+        self._show_turn_hits()
+        self.look_for(self._query, self._page_id)
 
     def _set_hits(self, hits: Sequence[Hit], query: str, own: bool) -> None:
         self._hits = sorted(hits, key=lambda hit: hit.rank)

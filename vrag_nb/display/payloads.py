@@ -1,8 +1,8 @@
 """What the inspector sends to its front end: plain dicts and PNG bytes, made from scenes and views.
 
-One function per output trait of `display.inspector`; the front end draws these and computes nothing. Sizes are
-[width, height] in pixels, rectangles in `marks` are fractions of the image they lie on, `crop_box` and `page_box` are
-page pixels, `written` is shown pixels of an image of size `frame`.
+One function per output trait of `display.inspector` and `display.match_overlay`; the front end draws these and computes
+nothing. Sizes are [width, height] in pixels, rectangles in `marks` and `cells` are fractions of the image they lie on,
+`crop_box` and `page_box` are page pixels, `written` is shown pixels of an image of size `frame`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from PIL import Image
 from vrag_nb.agent.geometry import Box, View
 from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.display import scenes
+from vrag_nb.display.matches import Matches
 from vrag_nb.display.scenes import Mark, Scene, Shown
 from vrag_nb.records import Hit, Page, Question
 
@@ -124,6 +125,34 @@ def _view(page: Page, view: View) -> dict[str, Any]:
 def hit(hit: Hit, gold: bool, seen: bool, is_open: bool) -> dict[str, Any]:
     """One row of the hits. seen: shown to the model in this turn or before; is_open: the page on the table."""
     return {**hit.model_dump(), "gold": gold, "seen": seen, "open": is_open}
+
+
+def match(query: str, page_id: str, matches: Matches, word: int, greatest: float) -> dict[str, Any]:
+    """Where the words of a search found their match; see `display.match_overlay`. Cells are the winning patches."""
+    shown = matches.words if word < 0 else (matches.words[word],)
+    won: dict[tuple[int, int], float] = {}
+    names: dict[tuple[int, int], list[str]] = {}
+    for one in shown:
+        for cell, part in matches.cells(one).items():
+            won[cell] = won.get(cell, 0.0) + part
+            names.setdefault(cell, []).append(one.text)
+    return {
+        "query": query,
+        "page_id": page_id,
+        "words": [{"text": one.text, "part": round(matches.part(one), 2), "added": one.added} for one in matches.words],
+        "word": word,
+        "score": round(float(matches.parts.sum()), 2),
+        "cells": [
+            {"box": _cell_box(cell, matches.grid), "part": round(part, 2), "words": ", ".join(names[cell])}
+            for cell, part in won.items()
+        ],
+        "greatest": round(greatest, 2),
+    }
+
+
+def _cell_box(cell: tuple[int, int], grid: tuple[int, int]) -> list[float]:
+    (y, x), (high, wide) = cell, grid
+    return [x / wide, y / high, (x + 1) / wide, (y + 1) / high]
 
 
 def _dicts(marks: Sequence[Mark]) -> list[dict[str, Any]]:

@@ -1,9 +1,9 @@
 """Static twins of the inspector: the same scenes as matplotlib figures, for headless runs, HTML reports and papers.
 
 `trajectory_figure` draws one trajectory as a strip, a row per turn: the words, the page with the model's crop and the
-gold regions, and the image exactly as the model saw it with its size. `hits_figure`, `pages_figure` and
-`similarity_figure` (from `display.grids`) draw ranked hits, any pages with captions, and where a late-interaction
-retriever looks. All return a `Figure` that a notebook shows by itself; `figures.save(figure, path)` writes a PNG.
+gold regions, and the image exactly as the model saw it with its size. `hits_figure` and `pages_figure` (from
+`display.grids`) draw ranked hits, and any pages with captions. All return a `Figure` that a notebook shows by itself;
+`figures.save(figure, path)` writes a PNG.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.display import figures, scenes
 from vrag_nb.display.figures import GREEN, INK, LINE, MUTED, VERMILION, Panel, text_at, wrap
-from vrag_nb.display.grids import hits_figure, pages_figure, similarity_figure
+from vrag_nb.display.grids import hits_figure, pages_figure
 from vrag_nb.display.scenes import Scene, Verdict
 from vrag_nb.records import Question
 
-__all__ = ["hits_figure", "pages_figure", "similarity_figure", "trajectory_figure"]
+__all__ = ["hits_figure", "pages_figure", "trajectory_figure"]
 
 _WIDTH, _MARGIN, _GAP = 13.0, 0.3, 0.25  # inches
 _WORDS, _PAGE, _SEEN = 3.6, 4.5, 3.8  # widths of the three columns, inches

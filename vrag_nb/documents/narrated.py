@@ -1,7 +1,8 @@
 """Narrated decks: videos of the nano world, each with questions whose gold is a chunk and a time span.
 
     video, questions = narrate(pdf, deck_questions, seed=0)
-    python -m vrag_nb.documents.narrated data/corpora/decks out --split test --videos 4
+    python -m vrag_nb.documents.narrated OUT --videos 6 --seed 0            # videos of decks drawn for them
+    python -m vrag_nb.documents.narrated CORPUS --decks CORPUS --videos 6   # beside the decks of a generated corpus
 
 The pages of a generated deck are shown one after another, each for some whole seconds. On about every second page a
 box with a label and a value lies over a corner of the page for three seconds: an answer that no page holds. The cuts
@@ -12,54 +13,44 @@ Questions are of two kinds: those about a box, and the deck's own about one page
 without a crop, turned to the video. `meta_info.reference_page` holds the chunk, `reference_span` [start, end] in
 seconds from the video's start. The same input gives the same bytes (one thread, nothing about the machine written).
 
+**On disk** `narrate_corpus` writes `documents/*.mp4`, `questions.video-{split}.{json,parquet}` (the decks' questions
+keep their own files) and `narrated.json`, which says what each video was made from: one that is there is not made
+again, so that a killed run goes on where it was; one that is no longer asked for is removed. The corpus is to be cut
+into chunks of the same length.
+
 This lies beside `decks`, not in it: the fingerprint of the decks' corpus covers that folder's code.
 """
 
 from __future__ import annotations
 
 import argparse
-import io
+import hashlib
+import json
+import os
 import random
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-import av
 import pymupdf
-from PIL import Image, ImageDraw, ImageFont, ImageOps
 
+from vrag_nb.documents import filming
+from vrag_nb.documents.decks.generate import generate_decks
+from vrag_nb.documents.decks.tables import SPLITS
+from vrag_nb.documents.filming import Overlay, Shot, film_pages
 from vrag_nb.records import MetaInfo, Question, read_questions, write_questions
 
-SIZE = (960, 540)  # pixels of the video
-RATE = 4  # frames a second
 BOX_SECONDS = 3
 CHUNK_SECONDS = 10
+MARKER = "narrated.json"
+_OURS = re.compile(r"documents/[^/]+\.mp4|questions\.video-[a-z]+\.[a-z]+")  # what a marker may have removed
+DECK_QUESTIONS = 24  # asked of each deck that is drawn for its video alone
 LABELS = (
     "Hotline", "Survey code", "Session code", "Raffle number", "Dial-in", "Meeting room", "Poll number", "Ticket",
     "Workshop key", "Extension", "Locker", "Stand number", "Voucher", "Seat", "Badge number", "Archive number",
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Overlay:
-    """A box over the page: what it says, in which corner (0..3), and from which second to which."""
-
-    label: str
-    value: str
-    corner: int
-    start: int
-    end: int
-
-
-@dataclass(frozen=True)
-class Shot:
-    """A page (1-based) on screen from second `start` to `end`, maybe with an overlay for a part of that."""
-
-    page: int
-    start: int
-    end: int
-    overlay: Overlay | None = None
 
 
 def narrate(
@@ -70,17 +61,8 @@ def narrate(
     chunk_seconds: as the corpus will be cut. Raises ValueError for a deck without pages or questions, or chunks shorter
     than 8 seconds, which cannot hold two pages.
     """
-    if not questions:
-        raise ValueError("a narrated deck needs at least one question of the deck: it says which deck it is")
-    deck = questions[0].document
-    rng = random.Random(f"{seed}/{deck}")
-    with pymupdf.open(stream=pdf, filetype="pdf") as document:
-        title = (document.metadata or {}).get("title") or deck
-        shots = plan(rng, document.page_count, chunk_seconds)
-        video = _encode([_page(page) for page in document], shots)
-        wide = [shot for shot in shots if document[shot.page - 1].rect.width >= document[shot.page - 1].rect.height]
-    asked = [*_about_boxes(deck, title, shots, chunk_seconds), *_about_pages(questions, title, wide, chunk_seconds)]
-    return video, asked
+    shots, asked = _script(pdf, questions, seed, chunk_seconds)
+    return film_pages(pdf, shots), asked
 
 
 def plan(rng: random.Random, pages: int, chunk_seconds: int = CHUNK_SECONDS) -> list[Shot]:
@@ -103,29 +85,22 @@ def plan(rng: random.Random, pages: int, chunk_seconds: int = CHUNK_SECONDS) -> 
     return shots
 
 
-def write_videos(
-    corpus: Path, out: Path, split: str, videos: int | None = None, seed: int = 0, chunk_seconds: int = CHUNK_SECONDS
-) -> list[Question]:
-    """Narrate decks of one split of a generated corpus (`decks.generate`), all of them or the first `videos`.
-
-    Writes `out/documents/{deck}-video.mp4` and `out/questions.{split}.parquet`, and returns the questions. Raises
-    FileNotFoundError where the corpus is not there.
-    """
-    by_deck: dict[str, list[Question]] = {}
-    for question in read_questions(Path(corpus) / f"questions.{split}.parquet"):
-        by_deck.setdefault(question.document, []).append(question)
-    documents = Path(out) / "documents"
-    documents.mkdir(parents=True, exist_ok=True)
-    written: list[Question] = []
-    for deck, questions in sorted(by_deck.items())[:videos]:
-        pdf = (Path(corpus) / "documents" / f"{deck}.pdf").read_bytes()
-        video, asked = narrate(pdf, questions, seed, chunk_seconds)
-        temporary = documents / f".{deck}.partial"
-        temporary.write_bytes(video)
-        temporary.replace(documents / f"{deck}-video.mp4")
-        written += asked
-    write_questions(Path(out) / f"questions.{split}.parquet", written)
-    return written
+def _script(
+    pdf: bytes, questions: Sequence[Question], seed: int, chunk_seconds: int
+) -> tuple[list[Shot], list[Question]]:
+    """What is on screen when, and what is asked about it. Raises as `narrate` does."""
+    if not questions:
+        raise ValueError("a narrated deck needs at least one question of the deck: it says which deck it is")
+    deck = questions[0].document
+    rng = random.Random(f"{seed}/{deck}")
+    with pymupdf.open(stream=pdf, filetype="pdf") as document:
+        title = (document.metadata or {}).get("title") or deck
+        shots = plan(rng, document.page_count, chunk_seconds)
+        wide = [shot for shot in shots if document[shot.page - 1].rect.width >= document[shot.page - 1].rect.height]
+    return shots, [
+        *_about_boxes(deck, title, shots, chunk_seconds),
+        *_about_pages(questions, title, wide, chunk_seconds),
+    ]
 
 
 def _value(rng: random.Random) -> str:
@@ -133,6 +108,113 @@ def _value(rng: random.Random) -> str:
     return rng.choice(
         [f"{letters}-{rng.randint(100, 999)}", f"{rng.randint(1000, 9999)}", f"{letters}{rng.randint(10, 99)}"]
     )
+
+
+# --- a corpus of them -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class NarratedSummary:
+    """What `narrate_corpus` made or found: videos of all splits, how many of them now, and questions per split."""
+
+    videos: int
+    made: int
+    questions: dict[str, int]
+
+
+def narrate_corpus(
+    out: Path,
+    videos: Mapping[str, int],
+    seed: int = 0,
+    chunk_seconds: float = CHUNK_SECONDS,
+    decks: Path | None = None,
+) -> NarratedSummary:
+    """Put so many `videos` of each split, and their questions, into the corpus folder `out`.
+
+    decks: a generated corpus (`decks.generate`) whose first decks of the split are filmed; it may be `out` itself.
+    Where there is none, decks are drawn with `seed`, and only their videos are kept. What an earlier run made here and
+    this one does not is removed. Raises ValueError for an unknown split, more videos than `decks` has decks, and chunks
+    that are shorter than 8 or no whole seconds; FileNotFoundError where `decks` lacks a file.
+    """
+    out = Path(out)
+    _check(videos, chunk_seconds)
+    (out / "documents").mkdir(parents=True, exist_ok=True)
+    before = _read_marker(out)
+    files: dict[str, str] = {}  # file: what it was made from
+    made, counts = 0, {}
+    for split, count in videos.items():
+        asked: list[Question] = []
+        for pdf, questions in _decks(decks, split, count, seed):
+            shots, own = _script(pdf, questions, seed, int(chunk_seconds))
+            name, origin = f"documents/{own[0].meta_info.file_name}", _origin(pdf, questions, seed, int(chunk_seconds))
+            if before.get(name) != origin or not (out / name).is_file():
+                _write(out / name, film_pages(pdf, shots))
+                made += 1
+            files[name] = origin
+            _write_marker(out, {**before, **files})
+            asked += own
+        for suffix in ("json", "parquet"):
+            name = f"questions.video-{split}.{suffix}"
+            write_questions(out / name, asked)
+            files[name] = ""
+        counts[split] = len(asked)
+    for name in set(before) - set(files):
+        (out / name).unlink(missing_ok=True)
+    _write_marker(out, files)
+    return NarratedSummary(sum(name.startswith("documents/") for name in files), made, counts)
+
+
+def _check(videos: Mapping[str, int], chunk_seconds: float) -> None:
+    for split, count in videos.items():
+        if split not in SPLITS:
+            raise ValueError(f"there is no split {split!r} to make videos of; splits: {', '.join(SPLITS)}")
+        if count < 0:
+            raise ValueError(f"{count} videos of {split}: take 0 or more")
+    if chunk_seconds % 1 != 0:
+        raise ValueError(f"chunks of {chunk_seconds} s: videos are cut at whole seconds, so take a whole number")
+
+
+def _decks(corpus: Path | None, split: str, count: int, seed: int) -> Iterator[tuple[bytes, list[Question]]]:
+    """The first `count` decks of a split as (PDF, questions), by name."""
+    with TemporaryDirectory() as folder:
+        if corpus is None:
+            corpus, every = Path(folder), generate_decks(Path(folder), split, count, count * DECK_QUESTIONS, seed)
+        else:
+            every = read_questions(Path(corpus) / f"questions.{split}.parquet")
+        by_deck: dict[str, list[Question]] = {}
+        for question in every:
+            by_deck.setdefault(question.document, []).append(question)
+        if len(by_deck) < count:
+            raise ValueError(f"{corpus} has questions about {len(by_deck)} {split} decks, and {count} are to be filmed")
+        for deck in sorted(by_deck)[:count]:
+            yield (Path(corpus) / "documents" / f"{deck}.pdf").read_bytes(), by_deck[deck]
+
+
+def _origin(pdf: bytes, questions: Sequence[Question], seed: int, chunk_seconds: int) -> str:
+    """Changes when the deck, its questions, the seed, the chunks or the code do."""
+    code = [path.read_bytes() for path in (Path(__file__), Path(filming.__file__))]
+    digest = hashlib.sha256(b"".join([*code, pdf]))
+    digest.update(json.dumps([seed, chunk_seconds, *(one.model_dump(mode="json") for one in questions)]).encode())
+    return digest.hexdigest()
+
+
+def _read_marker(out: Path) -> dict[str, str]:
+    """`{file: what it was made from}`; a marker that cannot be read knows nothing."""
+    try:
+        files = json.loads((out / MARKER).read_text(encoding="utf-8"))["files"]
+        return {name: str(origin) for name, origin in files.items() if _OURS.fullmatch(name)}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def _write_marker(out: Path, files: Mapping[str, str]) -> None:
+    _write(out / MARKER, json.dumps({"files": dict(sorted(files.items()))}, indent=1).encode())
+
+
+def _write(path: Path, content: bytes) -> None:
+    temporary = path.with_name(f".{path.name}.partial")
+    temporary.write_bytes(content)
+    os.replace(temporary, path)
 
 
 # --- questions --------------------------------------------------------------------------------------------------------
@@ -197,70 +279,23 @@ def _to_video(query: str, title: str) -> str:
     return f"In the video of the {title} deck: {query[0].lower()}{query[1:]}"
 
 
-# --- pictures ---------------------------------------------------------------------------------------------------------
-
-
-def _page(page: pymupdf.Page) -> Image.Image:
-    """The page in the middle of the video's frame."""
-    zoom = min(SIZE[0] / page.rect.width, SIZE[1] / page.rect.height)
-    pixels = page.get_pixmap(matrix=pymupdf.Matrix(zoom, zoom), colorspace=pymupdf.csRGB, alpha=False)
-    image = Image.frombytes("RGB", (pixels.width, pixels.height), pixels.samples)
-    return ImageOps.pad(image, SIZE, Image.Resampling.LANCZOS, "black")
-
-
-def _with_box(image: Image.Image, overlay: Overlay) -> Image.Image:
-    image = image.copy()
-    draw = ImageDraw.Draw(image)
-    small, large = ImageFont.load_default(26), ImageFont.load_default(44)
-    width = int(max(draw.textlength(overlay.label, small), draw.textlength(overlay.value, large))) + 48
-    height, margin = 124, 24
-    x = margin if overlay.corner % 2 == 0 else SIZE[0] - margin - width
-    y = margin if overlay.corner < 2 else SIZE[1] - margin - height
-    draw.rectangle((x, y, x + width, y + height), fill="#ffe14d", outline="black", width=4)
-    draw.text((x + 24, y + 16), overlay.label, "black", small)
-    draw.text((x + 24, y + 54), overlay.value, "black", large)
-    return image
-
-
-def _encode(pages: Sequence[Image.Image], shots: Sequence[Shot]) -> bytes:
-    """The shots as an MP4. One thread and no dates or versions in the file: the same shots give the same bytes."""
-    file = io.BytesIO()
-    with av.open(file, "w", format="mp4", options={"fflags": "+bitexact"}) as container:
-        options = {"crf": "20", "preset": "veryfast", "tune": "stillimage", "threads": "1", "g": str(10 * RATE)}
-        stream = container.add_stream("libx264", rate=RATE, options=options)
-        stream.width, stream.height, stream.pix_fmt = *SIZE, "yuv420p"
-        stream.codec_context.thread_count = 1
-        for shot in shots:
-            plain = _frame(pages[shot.page - 1])
-            boxed = _frame(_with_box(pages[shot.page - 1], shot.overlay)) if shot.overlay else plain
-            for number in range(shot.start * RATE, shot.end * RATE):
-                over = shot.overlay and shot.overlay.start * RATE <= number < shot.overlay.end * RATE
-                frame = boxed if over else plain
-                frame.pts, frame.time_base = number, Fraction(1, RATE)
-                container.mux(stream.encode(frame))
-        container.mux(stream.encode())
-    return file.getvalue()
-
-
-def _frame(image: Image.Image) -> av.VideoFrame:
-    return av.VideoFrame.from_image(image).reformat(format="yuv420p")
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
-    """`python -m vrag_nb.documents.narrated CORPUS OUT`."""
+    """`python -m vrag_nb.documents.narrated OUT`."""
     parser = argparse.ArgumentParser(prog="vrag_nb.documents.narrated", description="Make videos of generated decks.")
-    parser.add_argument("corpus", type=Path, help="a generated corpus: documents/ and questions.{split}.parquet")
-    parser.add_argument("out", type=Path, help="folder to write documents/ and questions.{split}.parquet in")
-    parser.add_argument("--split", default="test", help="train, dev or test (default)")
-    parser.add_argument("--videos", type=int, help="at most so many (default: one of every deck)")
+    parser.add_argument("out", type=Path, help="corpus folder to write documents/ and questions.video-{split}.* in")
+    parser.add_argument("--videos", type=int, default=6, metavar="N", help="so many of each split (default: 6)")
+    parser.add_argument("--splits", nargs="+", default=["test"], metavar="SPLIT", help="train, dev, test (default)")
+    parser.add_argument("--decks", type=Path, metavar="CORPUS", help="film these decks; default: decks drawn for it")
     parser.add_argument("--seed", type=int, default=0, help="default: 0")
     parser.add_argument("--chunk-seconds", type=int, default=CHUNK_SECONDS, help=f"default: {CHUNK_SECONDS}")
     options = parser.parse_args(arguments)
-    asked = write_videos(
-        options.corpus, options.out, options.split, options.videos, options.seed, options.chunk_seconds
-    )
-    videos = len({question.document for question in asked})
-    print(f"{videos} videos with {len(asked)} questions in {options.out}")
+    wanted = dict.fromkeys(options.splits, options.videos)
+    try:
+        summary = narrate_corpus(options.out, wanted, options.seed, options.chunk_seconds, options.decks)
+    except (ValueError, FileNotFoundError) as error:
+        parser.error(str(error))
+    questions = sum(summary.questions.values())
+    print(f"{summary.videos} videos ({summary.made} made now) with {questions} questions in {options.out}")
 
 
 if __name__ == "__main__":

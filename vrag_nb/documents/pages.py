@@ -15,6 +15,9 @@ Documents are named by the rule in `documents.names`; a file directly in the fol
 **Resuming.** A finished document is skipped while its bytes and the settings are the same; a changed one is rendered
 anew, a removed one dropped. Every file is written under another name and renamed, so `kill -9` leaves nothing
 half-written, and the rerun ends with the same bytes as an undisturbed run.
+
+**Strangers' files.** One that ends the process reading it, or keeps it busy for longer than a time limit, is named in
+the report like any other that cannot be used; since the machine may have been the cause, the next run tries it again.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ from vrag_nb.documents.sources import (
     render_block,
     start_worker,
 )
-from vrag_nb.documents.workers import TaskPool, WorkerDied, available_cores
+from vrag_nb.documents.workers import TaskPool, TimedOut, WorkerDied, available_cores
 from vrag_nb.records import Page, page_id, write_pages
 
 BLOCK_PAGES = 16  # pages a worker takes at once: long documents spread over all cores
@@ -89,16 +92,20 @@ def prepare_corpus(
     max_pages: int = 2000,
     max_page_pixels: int = 16_000_000,
     video: VideoSettings | None = None,
+    time_limit: float = 600.0,
 ) -> PrepReport:
     """Render every document below `documents` into the corpus folder, over `workers` processes (all cores).
 
     `dpi`, `image_format` ("png" or "jpg" with `quality`) and the limits are `settings.RenderSettings`; `video` says how
-    videos are cut into chunks and sampled. A file that
+    videos are cut into chunks and sampled. `time_limit`: seconds for BLOCK_PAGES pages of a document (and for counting
+    them); one that takes longer is given up, with its pages that were not finished. A file that
     cannot be used is named in the report with the reason; the rest goes on. Raises FileNotFoundError when there is no
     such folder, ValueError when it holds nothing to read, when a setting is out of range, or when the corpus folder is
     not prep's to write in.
     """
     settings = RenderSettings(dpi, image_format, quality, max_pages, max_page_pixels, video or VideoSettings())
+    if not time_limit > 0:
+        raise ValueError(f"time_limit {time_limit} is not a number of seconds above 0")
     documents, corpus = Path(documents), Path(corpus)
     _check_folders(documents, corpus)
     sources, others = find_sources(documents)
@@ -109,7 +116,8 @@ def prepare_corpus(
         folder.mkdir(parents=True, exist_ok=True)
     finished, pending = _take_stock(documents, corpus, sources, settings, skipped)
     reused = len(finished)
-    for document, record in _render_all(documents, corpus, pending, settings, workers or available_cores(), progress):
+    pool = TaskPool(workers or available_cores(), start_worker, time_limit)
+    for document, record in _render_all(documents, corpus, pending, settings, pool, progress):
         finished[document] = record
     records = [finished[document] for document in sorted(finished)]
     _sweep(corpus, finished)
@@ -204,13 +212,13 @@ def _render_all(
     corpus: Path,
     pending: dict[str, tuple[Path, str]],
     settings: RenderSettings,
-    workers: int,
+    pool: TaskPool,
     progress: bool,
 ) -> Iterator[tuple[str, DocumentRecord]]:
     """Count, then render, writing each document's record as soon as its last block is done."""
     blocks: list[Block] = []
     document_of = {path: document for document, (path, _) in pending.items()}
-    with TaskPool(workers, start_worker) as pool:
+    with pool:
         for path, count in pool.run(partial(count_pages, settings=settings), document_of):
             document = document_of[path]
             if isinstance(count, int):
@@ -237,12 +245,15 @@ def _render_blocks(pool: TaskPool, blocks: list[Block], progress: bool) -> Itera
     left = Counter(block.document for block in blocks)
     written: dict[str, list[Written]] = {document: [] for document in left}
     crashed: set[str] = set()
+    slow: dict[str, TimedOut] = {}  # their further blocks are not tried: each would cost the time limit again
     total = sum(block.last - block.first + 1 for block in blocks)
     with tqdm(total=total, unit="page", desc="rendering", disable=not progress or not blocks) as bar:
-        for block, result in pool.run(render_block, blocks):
+        for block, result in pool.run(render_block, blocks, lambda block: slow.get(block.document)):
             document = block.document
             if isinstance(result, WorkerDied):
                 crashed.add(document)
+                if isinstance(result, TimedOut):
+                    slow[document] = result
                 result = [Written(page, error=str(result)) for page in range(block.first, block.last + 1)]
             written[document] += result
             bar.update(len(result))

@@ -105,7 +105,10 @@ class PdfSource(Source):
 
     def count(self, path: Path, settings: RenderSettings) -> int:
         with _open_pdf(path) as document:
-            pages = document.page_count
+            try:
+                pages = document.page_count
+            except Exception as error:  # a page tree that leads nowhere
+                raise SourceError(f"broken PDF: {_in_words(error)}") from None
         if pages == 0:
             raise SourceError("holds no page")
         if pages > settings.max_pages:
@@ -145,7 +148,10 @@ class ImageSource(Source):
 
     def count(self, path: Path, settings: RenderSettings) -> int:
         with _open_image(path) as image:
-            frames = getattr(image, "n_frames", 1) if image.format == "TIFF" else 1
+            try:
+                frames = getattr(image, "n_frames", 1) if image.format == "TIFF" else 1
+            except Exception as error:  # its directories lead nowhere
+                raise SourceError(f"broken image: {_in_words(error)}") from None
         if frames > settings.max_pages:
             raise SourceError(f"{frames} frames, more than the limit of {settings.max_pages}; raise max_pages")
         return frames
@@ -209,7 +215,7 @@ def _open_pdf(path: Path) -> Iterator[pymupdf.Document]:
     try:
         document = pymupdf.open(path, filetype="pdf")
     except Exception as error:
-        raise SourceError(f"broken PDF: {_in_words(error)}") from None
+        raise SourceError(f"broken PDF: {_in_words(error).replace(str(path), path.name)}") from None
     with document:
         if document.needs_pass:
             raise SourceError("encrypted: a password is needed; decrypt it first")
@@ -225,7 +231,7 @@ def _open_image(path: Path) -> Iterator[Image.Image]:
         try:
             image = Image.open(path)
         except Exception as error:
-            raise SourceError(f"broken image: {_in_words(error)}") from None
+            raise SourceError(f"broken image: {_in_words(error).replace(str(path), path.name)}") from None
         with image:
             yield image
 
@@ -334,8 +340,12 @@ def _write_page(block: Block, number: int, page: Rendered | SourceError) -> Writ
 def _save(image: Image.Image, path: Path, settings: RenderSettings) -> str:
     """Write an image under another name and rename it; the sha256 of the file."""
     temporary = path.with_name(f".{path.stem[-40:]}.{os.getpid()}.partial")
-    options = {"quality": settings.quality, "subsampling": 0} if settings.image_format == "jpg" else {}
-    image.save(temporary, format=FORMATS[settings.image_format], **options)
+    if settings.image_format == "png":
+        from vrag_nb.documents.png import png_bytes  # here: only workers write pages
+
+        temporary.write_bytes(png_bytes(image))
+    else:
+        image.save(temporary, format=FORMATS[settings.image_format], quality=settings.quality, subsampling=0)
     digest = hashlib.sha256(temporary.read_bytes()).hexdigest()
     temporary.replace(path)
     return digest

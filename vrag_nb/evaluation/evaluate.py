@@ -219,10 +219,9 @@ def _forget_edited(path: Path, questions: Sequence[Question]) -> None:
 def _identity(context: Context) -> dict[str, Any]:
     """What trajectories depend on, whatever the system: all but its prompt and the question."""
     pages = [(page.page_id, page.sha256, page.width, page.height) for page in read_pages(context.pages.corpus)]
-    index = getattr(getattr(context.engine, "index", None), "manifest", None)
     return {
         "policy": _policy_identity(context.policy),
-        "engine": getattr(index, "fingerprint", None) or type(context.engine).__name__,
+        "engine": getattr(context.engine, "fingerprint", type(context.engine).__name__),
         "settings": context.settings.model_dump(mode="json"),
         "seed": context.seed,
         "pages": _digest(json.dumps(pages)),

@@ -2,16 +2,18 @@
 
 It looks like an embedder to the registry and like an index to the engine, so that a notebook compares it with a visual
 retriever by changing a name; but it has no vectors (`dim` 0). Pages without a text layer can be in the corpus: they are
-never found. Pages that share no word with the query are not returned, so a result may be shorter than `top_k`.
+never found, unless the option `ocr` has them read from their images (`retrieval.ocr`). Pages that share no word with
+the query are not returned, so a result may be shorter than `top_k`.
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 import shutil
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import bm25s
@@ -20,8 +22,12 @@ from PIL import Image
 
 from vrag_nb.retrieval.embedders import Embedder, register
 from vrag_nb.retrieval.index import PageIndex, Ranking, best
+from vrag_nb.retrieval.ocr import OcrMode, PageTexts
 from vrag_nb.retrieval.storage import Manifest, StoredFile, store_folder
 
+logging.getLogger("bm25s").setLevel(logging.WARNING)  # it tells of every build at DEBUG
+
+OCR_CACHE = "ocr.jsonl"
 WORD = re.compile(r"\d+(?:[.,]\d+)*|\w+", re.UNICODE)
 
 
@@ -32,15 +38,15 @@ def words(text: str) -> list[str]:
 
 @register("bm25")
 class Bm25(Embedder):
-    """The settings of a BM25 index (Lucene's variant): `k1` and `b`."""
+    """The settings of a BM25 index (Lucene's variant): `k1` and `b`; `ocr`: "never", "missing" or "always"."""
 
     dim = 0
     multi_vector = False
 
-    def __init__(self, k1: float = 1.5, b: float = 0.75) -> None:
-        self.k1, self.b = k1, b
-        self.options = {"k1": k1, "b": b}
-        self.fingerprint = f"bm25 lucene k1={k1} b={b}"
+    def __init__(self, k1: float = 1.5, b: float = 0.75, ocr: OcrMode = "never") -> None:
+        self.k1, self.b, self.page_texts = k1, b, PageTexts(ocr)
+        self.options = {"k1": k1, "b": b, "ocr": ocr}
+        self.fingerprint = f"bm25 lucene k1={k1} b={b}{self.page_texts.fingerprint}"
 
     def embed_pages(self, images: list[Image.Image], texts: list[str]) -> list[np.ndarray]:
         raise TypeError("bm25 has no vectors: build an index with it and search that")
@@ -48,14 +54,23 @@ class Bm25(Embedder):
     def embed_queries(self, queries: list[str]) -> list[np.ndarray]:
         raise TypeError("bm25 has no vectors: build an index with it and search that")
 
-    def build(self, folder: Path, texts: Sequence[str]) -> tuple[str, dict[str, StoredFile]]:
+    def build(
+        self, folder: Path, texts: Sequence[str], image: Callable[[int], Image.Image] | None = None
+    ) -> tuple[str, dict[str, StoredFile]]:
         """Index the texts into `folder`; the name of what was stored, and its manifest entries.
 
-        Raises ValueError when no page has any text.
+        `image`: the image of the page at a position, for `ocr`; what was read is kept in `folder`, so that a killed
+        build or a larger corpus reads no page twice. Raises ValueError when no page has any text.
         """
+        texts = self.page_texts.of_corpus(texts, image, folder / OCR_CACHE)
         tokens = [words(text) for text in texts]
         if not any(tokens):
-            raise ValueError("no page of the corpus has a text layer, so bm25 cannot search it; use a visual embedder")
+            hint = (
+                "use a visual embedder, or ocr 'missing'"
+                if self.page_texts.mode == "never"
+                else "nor has OCR found any"
+            )
+            raise ValueError(f"no page of the corpus has a text layer, so bm25 cannot search it; {hint}")
         vocabulary = {word: number for number, word in enumerate(sorted({word for page in tokens for word in page}))}
         numbered = [[vocabulary[word] for word in page] for page in tokens]
         ranker = bm25s.BM25(method="lucene", k1=self.k1, b=self.b)

@@ -2,24 +2,21 @@
 
     report = build_index(Path("data/corpora/decks"), Path("data/corpora/decks/index"), load_embedder("nano-colqwen2_5"))
 
-The work is cut into units of `shard_pages` pages, and the cut is written down (`.building/*/plan.json`) before the
-first page is embedded. A rerun after `kill -9` follows the same plan and skips the units that are there. This matters
-because the last bits of a vector depend on what shares its batch: with the cut fixed, the rerun ends with the same
-bytes as an undisturbed build (on the same machine with the same thread count). Vectors of pages that did not change are
-taken from the index that is there; equal pages are embedded once. The new index becomes the index in one rename
-(`retrieval.storage`).
+The work is cut into units of `shard_pages` pages, and the cut is written down (`retrieval.units`) before the first
+page is embedded. A rerun after `kill -9` follows the same plan and skips the units that are there. This matters because
+the last bits of a vector depend on what shares its batch: with the cut fixed, the rerun ends with the same bytes as an
+undisturbed build (on the same machine with the same thread count). Vectors of pages that did not change are taken from
+the index that is there; equal pages are embedded once. The new index becomes the index in one rename
+(`retrieval.storage`). Who embeds the units may be exchanged (`retrieval.cluster`).
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-import os
 import shutil
-import zipfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import faiss
 import numpy as np
@@ -30,7 +27,9 @@ from vrag_nb.documents.pages import page_image, page_path
 from vrag_nb.records import Page, read_pages
 from vrag_nb.retrieval.compact import CompactIndex, sample_queries, write_compact
 from vrag_nb.retrieval.embedders import Embedder, batches
+from vrag_nb.retrieval.growing import structured_as, write_structure
 from vrag_nb.retrieval.index import VectorIndex, open_index, pool_tokens
+from vrag_nb.retrieval.single_vector import SingleVectorIndex
 from vrag_nb.retrieval.storage import (
     MANIFEST,
     VECTOR_TYPE,
@@ -44,28 +43,44 @@ from vrag_nb.retrieval.storage import (
     commit,
     index_kind,
     read_manifest,
-    replace_file,
     store,
     sweep,
 )
+from vrag_nb.retrieval.structure import SingleVectorSettings
+from vrag_nb.retrieval.units import (
+    BUILDING,
+    PageVectors,
+    Unit,
+    building_folder,
+    identity,
+    make_plan,
+    unit_path,
+    write_unit,
+)
 
-BUILDING = ".building"
+SHARD_PAGES = 64
 
 
 class BuildReport(BaseModel):
-    """What a build did, in pages: embedded now, taken from before, dropped because the corpus lost them."""
+    """What a build did, in pages: embedded, taken from the index before, dropped because the corpus lost them.
+
+    `resumed`: of those embedded, how many a killed build had left.
+    """
 
     pages: int
     embedded: int
     reused: int
     dropped: int
+    resumed: int = 0
 
 
-class Plan(BaseModel):
-    """The fixed cut of the work: `target` says for which result, `units` which page keys are embedded together."""
+class EmbedUnits(Protocol):
+    """Who embeds: `embed_here`, or many workers."""
 
-    target: str
-    units: list[list[str]]
+    def __call__(
+        self, corpus: Path, folder: Path, embedder: Embedder, units: Sequence[Unit], done: Callable[[int], object]
+    ) -> None:
+        """Leave every unit's file in `folder` (`units.write_unit`); `done` is told of so many pages as they are."""
 
 
 def build_index(
@@ -73,24 +88,32 @@ def build_index(
     index_dir: Path,
     embedder: Embedder,
     *,
-    shard_pages: int = 64,
+    shard_pages: int | None = None,
     compression: Compression | None = None,
+    single_vector: SingleVectorSettings | None = None,
     progress: bool = True,
+    embed_units: EmbedUnits | None = None,
 ) -> BuildReport:
     """Bring the index in `index_dir` in step with the corpus; see the module's docstring.
 
-    An index of the same kind of embedder is updated, or rebuilt when its weights or options changed. `compression`:
-    None stores float16 vectors; otherwise see `retrieval.compact`. A float16 index is compressed without embedding; the
-    way back, and to another compression, embeds anew. A compressed index keeps its codec when pages are added: remove
-    it to learn from a corpus that has become another. Raises ValueError for a corpus without pages, an embedder that
-    gives wrong shapes or one that cannot be compressed, IndexMismatchError when `index_dir` holds another kind of
-    embedder's index, and names the page whose image cannot be read.
+    An index of the same kind of embedder is updated, or rebuilt when its weights or options changed, or `shard_pages`
+    (None: as in the index that is there, else SHARD_PAGES). `embed_units`: who embeds; None for this process.
+    `compression`: None stores float16 vectors; otherwise see `retrieval.compact`. A float16 index is compressed without
+    embedding; the way back, and to another compression, embeds anew. A compressed index keeps its codec when pages are
+    added: remove it to learn from a corpus that has become another. `single_vector`: the FAISS structure of an embedder
+    of one vector a page, by default chosen by the corpus's size (`retrieval.structure`); another is built without
+    embedding. Raises ValueError for a corpus without pages, an embedder that gives wrong shapes or one that the
+    settings are not for, IndexMismatchError when `index_dir` holds another kind of embedder's index, and names the page
+    whose image cannot be read.
     """
     corpus, index_dir = Path(corpus), Path(index_dir)
+    shard_pages = _shard_pages_before(index_dir) if shard_pages is None else shard_pages
     if shard_pages < 1:
         raise ValueError(f"shard_pages {shard_pages} must be 1 or more")
     if compression and index_kind(embedder) != "multi_vector":
         raise ValueError(f"compression is for multi-vector embedders, {embedder.name} is {index_kind(embedder)}")
+    if single_vector and index_kind(embedder) != "single_vector":
+        raise ValueError(f"single_vector is for single-vector embedders, {embedder.name} is {index_kind(embedder)}")
     pages = read_pages(corpus)
     if not pages:
         raise ValueError(f"{corpus} holds no page to index; see its prep_report.json for what was skipped")
@@ -107,9 +130,13 @@ def build_index(
     unchanged = [(entry.page_id, entry.key) for entry in listed] == [
         (entry.page_id, entry.key) for entry in (before.manifest.pages if before else [])
     ]
+    single = index_kind(embedder) == "single_vector"
+    unchanged &= not single or structured_as(before, single_vector, len(pages), embedder.dim)
+    resumed = 0
     if before is None or not unchanged or before.manifest.compression != compression:
-        vectors = _Vectors(_building_folder(index_dir, embedder), before, known)
-        _embed_missing(corpus, embedder, pages, listed, vectors, shard_pages, progress)
+        vectors = PageVectors(building_folder(index_dir, embedder), identity(embedder), before, known)
+        resumed = sum(entry.key not in known and entry.key in vectors for entry in listed)
+        _embed_missing(corpus, embedder, pages, listed, vectors, shard_pages, progress, embed_units or embed_here)
         if compression:
             texts = [page.text for page in pages]
             parts = write_compact(
@@ -124,17 +151,29 @@ def build_index(
             )
             commit(index_dir, _manifest(embedder, listed, shard_pages=shard_pages, **parts))
         else:
-            commit(index_dir, _assemble(index_dir, embedder, listed, vectors, shard_pages))
+            made = _assemble(index_dir, embedder, listed, vectors, shard_pages)
+            if single:
+                old = before if isinstance(before, SingleVectorIndex) else None
+                made = write_structure(index_dir, vectors.folder, made, single_vector, old, progress)
+            commit(index_dir, made)
     else:
         sweep(index_dir, before.manifest)
     shutil.rmtree(index_dir / BUILDING, ignore_errors=True)
-    return BuildReport(pages=len(pages), embedded=new, reused=len(pages) - new, dropped=dropped)
+    return BuildReport(pages=len(pages), embedded=new, reused=len(pages) - new, dropped=dropped, resumed=resumed)
 
 
 def page_key(corpus: Path, page: Page) -> str:
     """The checksum of everything an embedder may look at: the page's image and its text."""
     image = page.sha256 or hashlib.sha256(page_path(corpus, page).read_bytes()).hexdigest()
     return hashlib.sha256(f"{image}\0{page.text}".encode()).hexdigest()
+
+
+def _shard_pages_before(index_dir: Path) -> int:
+    """The cut of the index that is there, lest another default embed it anew."""
+    try:
+        return read_manifest(index_dir).shard_pages or SHARD_PAGES
+    except (FileNotFoundError, IndexCorruptError):
+        return SHARD_PAGES
 
 
 def _index_before(
@@ -161,43 +200,7 @@ def _index_before(
     return index if isinstance(index, VectorIndex) else None
 
 
-# --- vectors that exist, and those to be made -------------------------------------------------------------------------
-
-
-class _Vectors:
-    """Page vectors by key, from the index before and from the units of this build."""
-
-    def __init__(self, folder: Path, before: VectorIndex | None, known: dict[str, int]) -> None:
-        self.folder = folder
-        self._before, self._known = before, known
-        self._units: dict[str, tuple[Path, slice]] = {}
-        self._open: tuple[Path, np.ndarray] | None = None
-        for path in sorted(self.folder.glob("unit-*.npz")):
-            self.add_unit(path)
-
-    def __contains__(self, key: str) -> bool:
-        return key in self._known or key in self._units
-
-    def add_unit(self, path: Path) -> bool:
-        """Take a unit file in; False when it cannot be read."""
-        try:
-            with np.load(path) as unit:
-                keys, ends = [str(key) for key in unit["keys"]], np.cumsum(unit["lengths"]).tolist()
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile):
-            return False
-        for key, start, end in zip(keys, [0, *ends[:-1]], ends, strict=True):
-            self._units[key] = (path, slice(start, end))
-        return True
-
-    def __getitem__(self, key: str) -> np.ndarray:
-        """(n_tokens, dim) float16."""
-        if key in self._known and self._before is not None:
-            return self._before.vectors(self._known[key])
-        path, part = self._units[key]
-        if self._open is None or self._open[0] != path:
-            with np.load(path) as unit:
-                self._open = (path, unit["vectors"])
-        return self._open[1][part]
+# --- embedding what is missing ----------------------------------------------------------------------------------------
 
 
 def _embed_missing(
@@ -205,60 +208,51 @@ def _embed_missing(
     embedder: Embedder,
     pages: Sequence[Page],
     listed: Sequence[IndexedPage],
-    vectors: _Vectors,
+    vectors: PageVectors,
     shard_pages: int,
     progress: bool,
+    embed_units: EmbedUnits,
 ) -> None:
-    """Embed, unit by unit, every page whose vectors are not there yet."""
+    """Have every page embedded whose vectors are not there yet."""
     page_of = {entry.key: page for entry, page in zip(reversed(listed), reversed(pages), strict=True)}
-    plan = _plan(embedder, listed, vectors, shard_pages)
-    todo = [unit for unit in plan.units if not vectors.add_unit(_unit_path(vectors.folder, unit))]
-    done = sum(map(len, plan.units)) - sum(map(len, todo))
+    plan = make_plan(vectors, listed, shard_pages)
+    todo = [Unit(keys=keys, pages=[page_of[key] for key in keys]) for keys in plan.units if not vectors.has_unit(keys)]
     total = sum(map(len, plan.units))
+    done = total - sum(len(unit.keys) for unit in todo)
     with tqdm(total=total, initial=done, unit="page", desc=f"embedding, {embedder.name}", disable=not progress) as bar:
-        for keys in todo:
-            _embed_unit(corpus, embedder, [(key, page_of[key]) for key in keys], vectors.folder, bar)
-            vectors.add_unit(_unit_path(vectors.folder, keys))
+        if todo:
+            embed_units(corpus, vectors.folder, embedder, todo, bar.update)
+    for unit in todo:
+        if not vectors.has_unit(unit.keys):
+            raise FileNotFoundError(
+                f"{unit_path(vectors.folder, unit.keys)} is not there or not whole, though its pages "
+                f"({unit.pages[0].page_id}, ...) were embedded: is the index folder one that all workers share?"
+            )
 
 
-def _plan(embedder: Embedder, listed: Sequence[IndexedPage], vectors: _Vectors, shard_pages: int) -> Plan:
-    """The plan of a killed build for the same result, or a new one, written down before anything is embedded."""
-    pages = [(entry.page_id, entry.key) for entry in listed]
-    target = hashlib.sha256(json.dumps([shard_pages, pages]).encode()).hexdigest()
-    path = vectors.folder / "plan.json"
-    if path.is_file():
-        plan = Plan.model_validate_json(path.read_bytes())
-        planned = {key for unit in plan.units for key in unit}
-        if plan.target == target and all(entry.key in planned or entry.key in vectors for entry in listed):
-            return plan
-        # Another corpus was being indexed: its units serve as far as they go.
-    missing = list(dict.fromkeys(entry.key for entry in listed if entry.key not in vectors))
-    plan = Plan(target=target, units=[list(unit) for unit in batches(missing, shard_pages)])
-    vectors.folder.mkdir(parents=True, exist_ok=True)
-    replace_file(path, plan.model_dump_json().encode())
-    return plan
-
-
-def _embed_unit(
-    corpus: Path, embedder: Embedder, unit: Sequence[tuple[str, Page]], folder: Path, bar: tqdm[Any]
+def embed_here(
+    corpus: Path, folder: Path, embedder: Embedder, units: Sequence[Unit], done: Callable[[int], object]
 ) -> None:
-    """Embed a unit's pages in the embedder's own batches and write them as one file."""
+    """Embed in this process, unit by unit; stops at the first page that cannot be read."""
+    for unit in units:
+        embed_unit(corpus, folder, embedder, unit, done)
+
+
+def embed_unit(
+    corpus: Path, folder: Path, embedder: Embedder, unit: Unit, done: Callable[[int], object] = lambda pages: None
+) -> None:
+    """Embed a unit's pages in the embedder's own batches and write its file into `folder`.
+
+    `done` is told of every batch's pages. Raises FileNotFoundError or ValueError naming the page that cannot be read or
+    whose vectors are wrong.
+    """
     arrays: list[np.ndarray] = []
-    for batch in batches([page for _, page in unit], embedder.batch_size):
+    for batch in batches(unit.pages, embedder.batch_size):
         made = embedder.embed_pages([page_image(corpus, page) for page in batch], [page.text for page in batch])
         _check_shapes(embedder, batch, made)
         arrays += [array.astype(VECTOR_TYPE) for array in made]
-        bar.update(len(batch))
-    path = _unit_path(folder, [key for key, _ in unit])
-    temporary = folder / f".{os.getpid()}.partial"
-    with temporary.open("wb") as file:
-        np.savez(
-            file,
-            keys=np.array([key for key, _ in unit]),
-            lengths=np.array([len(array) for array in arrays]),
-            vectors=np.concatenate(arrays),
-        )
-    temporary.replace(path)
+        done(len(batch))
+    write_unit(folder, unit, identity(embedder), arrays)
 
 
 def _check_shapes(embedder: Embedder, batch: Sequence[Page], made: Sequence[np.ndarray]) -> None:
@@ -275,23 +269,13 @@ def _check_shapes(embedder: Embedder, batch: Sequence[Page], made: Sequence[np.n
             raise ValueError(f"{embedder.name}: page {page.page_id}: the vectors hold NaN or infinity")
 
 
-def _building_folder(index_dir: Path, embedder: Embedder) -> Path:
-    """Where the units of a build lie: apart for every embedder, whose vectors must not mix."""
-    identity = json.dumps([embedder.name, embedder.fingerprint, embedder.dim, embedder.batch_size])
-    return index_dir / BUILDING / hashlib.sha256(identity.encode()).hexdigest()[:12]
-
-
-def _unit_path(folder: Path, keys: Iterable[str]) -> Path:
-    return folder / f"unit-{hashlib.sha256(chr(10).join(keys).encode()).hexdigest()[:16]}.npz"
-
-
 # --- putting the index together ---------------------------------------------------------------------------------------
 
 
 def _assemble(
-    index_dir: Path, embedder: Embedder, listed: Sequence[IndexedPage], vectors: _Vectors, shard_pages: int
+    index_dir: Path, embedder: Embedder, listed: Sequence[IndexedPage], vectors: PageVectors, shard_pages: int
 ) -> Manifest:
-    """Write the shards and the FAISS file; the manifest that names them."""
+    """Write the shards and, for a multi-vector index, the FAISS file of stage one; the manifest that names them."""
     files: dict[str, StoredFile] = {}
     shards: list[str] = []
     stage_one = faiss.IndexFlatIP(embedder.dim)
@@ -303,7 +287,10 @@ def _assemble(
         name, files_entry = store(index_dir, f"vectors-{number:05d}", ".npy", array_bytes(tokens))
         files[name] = files_entry
         shards.append(name)
-        stage_one.add(pool_tokens(tokens, [len(array) for array in arrays])[0])
+        if embedder.multi_vector:
+            stage_one.add(pool_tokens(tokens, [len(array) for array in arrays])[0])
+    if not embedder.multi_vector:
+        return _manifest(embedder, listed, files, shard_pages=shard_pages, shards=shards)
     name, files_entry = store(index_dir, "faiss", ".index", faiss.serialize_index(stage_one).tobytes())
     files[name] = files_entry
     return _manifest(embedder, listed, files, shard_pages=shard_pages, shards=shards, faiss=name)

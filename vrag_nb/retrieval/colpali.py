@@ -13,22 +13,18 @@ from typing import Any, ClassVar
 import numpy as np
 from PIL import Image
 
-from vrag_nb.retrieval.embedders import (
-    Embedder,
-    SimilarityMap,
-    batches,
-    find_checkpoint,
-    fingerprint_folder,
-    register,
-)
+from vrag_nb.retrieval.checkpoints import Checkpoint, choose_device, choose_dtype, load_checkpoint
+from vrag_nb.retrieval.embedders import Embedder, SimilarityMap, batches, register
+from vrag_nb.retrieval.token_budget import check_batching, count_visual_tokens, limit_visual_tokens, token_batches
 
 
 class ColpaliEngineEmbedder(Embedder):
     """Loads `model_class` and `processor_class` of colpali_engine.models and runs them in batches.
 
     Options: `batch_size` pages or queries a forward pass; `device` ("cuda" where there is one, else "cpu"); `dtype`
-    ("bfloat16" on CUDA, "float32" on a CPU); `max_visual_tokens` a page (Qwen models only; None keeps the
-    checkpoint's).
+    ("bfloat16" on CUDA, "float32" on a CPU). For Qwen models also `max_visual_tokens` a page (None keeps the
+    checkpoint's) and `batch_tokens`, the most visual tokens of a forward pass, padding included: a batch of pages is
+    cut to it.
     """
 
     model_class: ClassVar[str]
@@ -41,56 +37,44 @@ class ColpaliEngineEmbedder(Embedder):
         checkpoint: str | None = None,
         *,
         batch_size: int = 4,
+        batch_tokens: int | None = None,
         device: str | None = None,
         dtype: str | None = None,
         max_visual_tokens: int | None = None,
     ) -> None:
-        import torch
-
-        if batch_size < 1:
-            raise ValueError(f"{self.name}: batch_size {batch_size} must be 1 or more")
-        if max_visual_tokens is not None and not self.takes_visual_tokens:
-            raise ValueError(f"{self.name} has a fixed page resolution: max_visual_tokens does not apply")
+        check_batching(self.name, batch_size, batch_tokens)
+        for option, value in (("max_visual_tokens", max_visual_tokens), ("batch_tokens", batch_tokens)):
+            if value is not None and not self.takes_visual_tokens:
+                raise ValueError(f"{self.name} has a fixed page resolution: {option} does not apply")
         self.checkpoint, self.batch_size = checkpoint or self.default_checkpoint, batch_size
-        self.device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-        dtype = dtype or ("bfloat16" if self.device.startswith("cuda") else "float32")
-        self.model, self.processor, weights = self._load(getattr(torch, dtype))
+        self.batch_tokens = batch_tokens
+        self.device = choose_device(device)
+        dtype = choose_dtype(self.name, dtype, self.device)
+        loaded = self._load(dtype)
+        self.model, self.processor = loaded.model, loaded.processor
         if max_visual_tokens is not None:
-            self._limit_visual_tokens(max_visual_tokens)
+            limit_visual_tokens(self.processor.image_processor, max_visual_tokens)
         self.dim = self.embed_queries(["a"])[0].shape[1]
         self.options = {"dtype": dtype, "max_visual_tokens": max_visual_tokens}
-        self.fingerprint = f"{weights}/{dtype}/{max_visual_tokens or 'as saved'}"
+        self.fingerprint = f"{loaded.weights}/{dtype}/{max_visual_tokens or 'as saved'}"
 
-    def _load(self, dtype: Any) -> tuple[Any, Any, str]:
+    def _load(self, dtype: str) -> Checkpoint:
         import colpali_engine.models as engine
 
-        if not self.checkpoint:
-            raise ValueError(f"{self.name} has no default checkpoint: name a folder or a hub id")
-        folder = find_checkpoint(self.checkpoint, self.name)
-        source = str(folder or self.checkpoint)
-        try:
-            loader = getattr(engine, self.model_class)
-            model, loading = loader.from_pretrained(
-                source, dtype=dtype, output_loading_info=True, **self._key_mapping()
-            )
-            processor = getattr(engine, self.processor_class).from_pretrained(source)
-        except RuntimeError as error:  # weights of other shapes
-            raise ValueError(f"{self.name}: {self.checkpoint} does not fit {self.model_class}: {error}") from error
-        except OSError as error:
-            where = "it is no folder here, and the hub did not give it" if folder is None else "it cannot be loaded"
-            raise FileNotFoundError(
-                f"{self.name}: checkpoint {self.checkpoint}: {where} ({str(error).splitlines()[0]})"
-            ) from error
-        missing = sorted(loading["missing_keys"])
-        if missing:  # transformers would go on with random weights in their place
-            what = f"{len(missing)} weights missing, such as {missing[0]}"
-            raise ValueError(f"{self.name}: {self.checkpoint} is no {self.model_class}: {what}")
-        commit = getattr(model.config, "_commit_hash", None)
-        return (
-            model.to(self.device).eval(),
-            processor,
-            fingerprint_folder(folder) if folder else f"{self.checkpoint}@{commit}",
+        return load_checkpoint(
+            self.name,
+            self.checkpoint,
+            getattr(engine, self.model_class),
+            getattr(engine, self.processor_class),
+            published=self.default_checkpoint,
+            device=self.device,
+            dtype=dtype,
+            mend=self._mend,
+            **self._key_mapping(),
         )
+
+    def _mend(self, model: Any) -> None:
+        """What a class must still do to the loaded model."""
 
     def _key_mapping(self) -> dict[str, Any]:
         """The names of older checkpoints' weights, for classes that ask transformers for them.
@@ -106,15 +90,13 @@ class ColpaliEngineEmbedder(Embedder):
             return {}
         return {"key_mapping": getattr(twin, table)}
 
-    def _limit_visual_tokens(self, tokens: int) -> None:
-        images = self.processor.image_processor
-        square = (images.patch_size * images.merge_size) ** 2  # pixels a language token covers
-        images.size["longest_edge"] = tokens * square
-        # Well below the greatest, or a small page scaled up to the least would be rounded up over it.
-        images.size["shortest_edge"] = min(images.size["shortest_edge"], tokens * square // 2)
-
     def embed_pages(self, images: list[Image.Image], texts: list[str]) -> list[np.ndarray]:
-        return [array for batch in batches(images, self.batch_size) for array in self._page_batch(list(batch))[0]]
+        groups = token_batches(self._page_costs(images), self.batch_size, self.batch_tokens)
+        return [array for group in groups for array in self._page_batch(images[group])[0]]
+
+    def _page_costs(self, images: list[Image.Image]) -> list[int]:
+        """Visual tokens of each page; only their sum in a batch matters, so 1 where all pages cost the same."""
+        return [1] * len(images)
 
     def embed_queries(self, queries: list[str]) -> list[np.ndarray]:
         return [
@@ -162,6 +144,9 @@ class QwenEmbedder(ColpaliEngineEmbedder):
     """Qwen vision towers: pages keep their shape, and the processor says how many patches they became."""
 
     takes_visual_tokens = True
+
+    def _page_costs(self, images: list[Image.Image]) -> list[int]:
+        return [count_visual_tokens(self.processor.image_processor, image) for image in images]
 
     def _grid_size(self, inputs: Any, image: Image.Image) -> tuple[int, int]:
         merge = self.processor.image_processor.merge_size
@@ -219,39 +204,78 @@ class ColPali(ColpaliEngineEmbedder):
     model_class, processor_class = "ColPali", "ColPaliProcessor"
     default_checkpoint = "vidore/colpali-v1.3"
 
+    def _mend(self, model: Any) -> None:
+        # colpali-engine 0.3.18 ties the language model alone: under transformers 5 the head above it, which runs in
+        # every forward pass, would be left without memory.
+        model.model.tie_weights()
+
+    def _forward(self, inputs: Any) -> list[np.ndarray]:
+        # PaliGemma reads a prompt in both directions. Without token types transformers 5 does so only where nothing is
+        # padded, and a query's vectors would depend on its company.
+        inputs["token_type_ids"] = inputs["input_ids"] * 0  # (batch, length), all of it prompt
+        return super()._forward(inputs)
+
     def _grid_size(self, inputs: Any, image: Image.Image) -> tuple[int, int]:
-        width, height = self.processor.get_n_patches(image.size, self.model.patch_size)
+        width, height = self.processor.get_n_patches(image.size, self.model.config.vision_config.patch_size)
         return height, width
 
 
 @register("bipali")
 class BiPali(ColPali):
-    model_class, processor_class = "BiPali", "BiPaliProcessor"
+    # BiPaliProcessor adds scoring only, and under transformers 5 it loses its tokenizer.
+    model_class, processor_class = "BiPali", "ColPaliProcessor"
     default_checkpoint = ""
     multi_vector = False
 
 
-@register("colidefics3")
-class ColIdefics3(ColpaliEngineEmbedder):
-    """Idefics3 cuts a page into tiles and adds a thumbnail: the grid is put together from the tiles."""
-
-    model_class, processor_class = "ColIdefics3", "ColIdefics3Processor"
-    default_checkpoint = "vidore/colSmol-256M"
+class TiledEmbedder(ColpaliEngineEmbedder):
+    """Idefics3's way with pages: cut into tiles, a thumbnail added. The grid is put together from the tiles."""
 
     def _grid(self, vectors: np.ndarray, inputs: Any, image: Image.Image) -> np.ndarray:
         import torch
 
         mask = self.processor.get_local_image_mask(inputs)[0].cpu()
-        tile = self.processor.image_processor.max_image_size["longest_edge"]
-        across, down = self.processor.get_n_patches((image.height, image.width), tile)  # takes (height, width)
-        side = int(self.processor.image_seq_len**0.5)  # tokens along a tile's edge
-        size = (across * side, down * side)
+        size = self._tokens_across_and_down(image)
         grid = self.processor.rearrange_image_embeddings(torch.from_numpy(vectors), mask, size)  # (w, h, dim)
         return grid.permute(1, 0, 2).numpy()
+
+    def _tokens_across_and_down(self, image: Image.Image) -> tuple[int, int]:
+        """The page's grid in tokens, from the engine's `get_n_patches`, which takes (height, width) here."""
+        raise NotImplementedError
+
+
+@register("colidefics3")
+class ColIdefics3(TiledEmbedder):
+    model_class, processor_class = "ColIdefics3", "ColIdefics3Processor"
+    default_checkpoint = "vidore/colSmol-256M"
+
+    def _tokens_across_and_down(self, image: Image.Image) -> tuple[int, int]:
+        tile = self.processor.image_processor.max_image_size["longest_edge"]
+        across, down = self.processor.get_n_patches((image.height, image.width), tile)  # tiles
+        side = int(self.processor.image_seq_len**0.5)  # tokens along a tile's edge
+        return across * side, down * side
 
 
 @register("biidefics3")
 class BiIdefics3(ColIdefics3):
     model_class, processor_class = "BiIdefics3", "BiIdefics3Processor"
     default_checkpoint = ""
+    multi_vector = False
+
+
+@register("colmodernvbert")
+class ColModernVBert(TiledEmbedder):
+    model_class, processor_class = "ColModernVBert", "ColModernVBertProcessor"
+    default_checkpoint = "ModernVBERT/colmodernvbert"
+
+    def _tokens_across_and_down(self, image: Image.Image) -> tuple[int, int]:
+        return self.processor.get_n_patches((image.height, image.width))  # tokens
+
+
+@register("bimodernvbert")
+class BiModernVBert(ColModernVBert):
+    """Mean pooling over the tokens, as its class does it."""
+
+    model_class, processor_class = "BiModernVBert", "BiModernVBertProcessor"
+    default_checkpoint = "ModernVBERT/bimodernvbert"
     multi_vector = False

@@ -9,6 +9,7 @@ An embedder is one class in one file, named in a profile:
 
 Page and query embeddings are lists of float32 arrays (n_tokens, dim), one per item, holding real tokens only: padding
 never leaves an embedder. A single-vector embedder returns (1, dim). Vectors have length 1: a dot product is a cosine.
+The one exception is a page without anything to embed (a text embedder, a page without text): its vector may be zero.
 
 `fingerprint` says which weights and which options made the vectors; an index stores it, and opening the index with
 another one is an error.
@@ -28,7 +29,9 @@ import numpy as np
 from PIL import Image
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-BUILT_IN = ("vrag_nb.retrieval.colpali", "vrag_nb.retrieval.bm25")  # modules that register a class on import
+BUILT_IN = tuple(  # modules that register a class on import
+    f"vrag_nb.retrieval.{name}" for name in ("colpali", "qwen_embedding", "sentences", "bm25")
+)
 WEIGHTS_AND_SETTINGS = ("*.safetensors", "*.bin", "*config*.json", "tokenizer*.json", "*tokens*.json", "*.model")
 SAMPLED_ABOVE = 256 * 2**20  # bytes; a larger weight file is fingerprinted by its size and three samples
 
@@ -110,10 +113,11 @@ def load_embedder(kind: str, checkpoint: str | Path | None = None, **options: An
         raise
 
 
-def find_checkpoint(checkpoint: str, kind: str) -> Path | None:
+def find_checkpoint(checkpoint: str, kind: str, published: str = "") -> Path | None:
     """The checkpoint's folder, or None when the name can only be a hub id (`owner/name` that is no folder here).
 
-    Raises FileNotFoundError when it looks like a folder and there is none, or none that a model could be loaded from.
+    `published`: the hub id that an error says to download. Raises FileNotFoundError when it looks like a folder and
+    there is none, or none that a model could be loaded from.
     """
     for folder in (Path(checkpoint), REPOSITORY / checkpoint):
         if folder.is_dir():
@@ -122,9 +126,12 @@ def find_checkpoint(checkpoint: str, kind: str) -> Path | None:
             raise FileNotFoundError(f"{kind}: {folder} holds no config.json: it is not a saved checkpoint")
     if checkpoint.count("/") == 1 and not checkpoint.startswith((".", "/", "~", "data/")):
         return None
-    hint = (
-        "run notebook 00_nano_pretraining, or check out data/models" if kind.startswith("nano") else "download it first"
-    )
+    if kind.startswith("nano"):
+        hint = "run notebook 00_nano_pretraining, or check out data/models"
+    elif published.count("/") == 1:
+        hint = f"download it (`hf download {published} --local-dir {checkpoint}`)"
+    else:
+        hint = "download it first"
     raise FileNotFoundError(f"{kind}: no checkpoint folder at {checkpoint}; {hint}, or name another checkpoint")
 
 

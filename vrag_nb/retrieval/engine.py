@@ -24,7 +24,9 @@ from vrag_nb.records import Hit, Page, read_pages
 from vrag_nb.retrieval.building import BuildReport, build_index, page_key
 from vrag_nb.retrieval.embedders import Embedder, SimilarityMap, load_embedder
 from vrag_nb.retrieval.index import MultiVectorIndex, PageIndex, open_index
+from vrag_nb.retrieval.single_vector import SingleVectorIndex
 from vrag_nb.retrieval.storage import REBUILD, IndexMismatchError, check_embedder, index_kind, read_manifest
+from vrag_nb.retrieval.structure import SingleVectorSettings
 
 __all__ = ["BuildReport", "PageCheck", "SearchEngine", "SelfCheck", "build_index"]
 
@@ -73,15 +75,17 @@ class SearchEngine:
         *,
         verify: bool = True,
         exact: bool | None = None,
+        single_vector: SingleVectorSettings | None = None,
         **options: Any,
     ) -> SearchEngine:
         """Open a corpus with its index.
 
         `embedder`: a loaded one, a registered name with its `checkpoint` and `options`, or None for the one the index
         names, with the options it was built with.
-        `verify`: compare the checksums of the index's files. `exact`: see `MultiVectorIndex`. Raises
-        FileNotFoundError when corpus, index or checkpoint is missing; IndexMismatchError naming the field when embedder
-        or corpus are not those of the index; IndexCorruptError naming the file.
+        `verify`: compare the checksums of the index's files. `exact`: see `MultiVectorIndex`. `single_vector`: how an
+        index of one vector a page is to be searched, and what it must be; None takes it as it is. Raises
+        FileNotFoundError when corpus, index or checkpoint is missing; IndexMismatchError naming the field when
+        embedder, corpus or settings are not those of the index; IndexCorruptError naming the file.
         """
         pages = read_pages(corpus)
         if not isinstance(embedder, Embedder):
@@ -95,7 +99,18 @@ class SearchEngine:
         _check_pages(Path(corpus), pages, Path(index), opened)
         if isinstance(opened, MultiVectorIndex):
             opened.exact = exact
+        if isinstance(opened, SingleVectorIndex):
+            opened.use(single_vector)
+        elif single_vector:
+            raise IndexMismatchError(
+                f"{index}: single_vector is for single-vector indexes, this is {opened.manifest.kind}"
+            )
         return cls(corpus, pages, opened, embedder)
+
+    @property
+    def fingerprint(self) -> str:
+        """The index's: the weights and options that made its vectors."""
+        return self.index.manifest.fingerprint
 
     def search(self, queries: list[str], top_k: int = 3, within: Iterable[str] | None = None) -> list[list[Hit]]:
         """The best `top_k` pages of each query, best first, ranks from 1; only pages of `within` where it is given.

@@ -35,6 +35,11 @@ class FusedEngine:
             raise ValueError("there are no engines to fuse")
         self.engines, self.depth, self.k = list(engines), depth, k
 
+    @property
+    def fingerprint(self) -> str:
+        """What rankings depend on: every engine's fingerprint, and how they are fused."""
+        return f"fused/{self.depth}/{self.k}/" + "+".join(engine.fingerprint for engine in self.engines)
+
     def search(self, queries: list[str], top_k: int = 3) -> list[list[Hit]]:
         """As `SearchEngine.search`."""
         return self._fused([engine.search(queries, max(top_k, self.depth)) for engine in self.engines], top_k)

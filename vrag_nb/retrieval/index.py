@@ -1,4 +1,4 @@
-"""Searching stored page vectors: late interaction (MaxSim) and single vectors.
+"""Searching stored page vectors by late interaction (MaxSim), and what every kind of index shares.
 
 MaxSim (Khattab and Zaharia 2020): score(q, p) = sum over query tokens of the greatest dot product with any token of the
 page. Pages have different numbers of tokens; here they lie one after another with their lengths beside them, and the
@@ -8,7 +8,7 @@ on what it is scored with.
 A small corpus is searched exhaustively. A large one in two stages: each page is pooled to a few vectors in a FAISS
 index, every query token asks it for its neighbours, and the most promising pages are scored exactly on their stored
 float16 vectors, which stay on disk (memory-mapped) until asked for. `retrieval.compact` is the same on an eighth of the
-bytes.
+bytes; `retrieval.single_vector` searches one vector a page.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from vrag_nb.records import Hit
-from vrag_nb.retrieval.storage import IndexCorruptError, IndexKind, Manifest, check_files, read_manifest
+from vrag_nb.retrieval.storage import REBUILD, IndexCorruptError, IndexKind, Manifest, check_files, read_manifest
 
 EXACT_UP_TO = 4000  # pages that are scored exhaustively unless told otherwise
 POOLED_VECTORS = 16  # a page's vectors in stage one
@@ -102,7 +102,14 @@ class VectorIndex(PageIndex):
             expected = (int(self.lengths[self._rows_of(number)].sum()), manifest.width)
             if self._shards[number].shape != expected:
                 raise IndexCorruptError(f"{folder}/{name}: shape {self._shards[number].shape}, expected {expected}")
-        self._faiss = faiss.read_index(str(self.folder / manifest.faiss)) if manifest.faiss else None
+        self._faiss = self._read_faiss(manifest.faiss) if manifest.faiss else None
+
+    def _read_faiss(self, name: str) -> faiss.Index:
+        try:
+            return faiss.read_index(str(self.folder / name))
+        except RuntimeError as error:
+            reason = str(error).splitlines()[0]
+            raise IndexCorruptError(f"{self.folder}/{name} is no FAISS index: {reason}; {REBUILD}") from None
 
     def _rows_of(self, shard: int) -> slice:
         return slice(int(self._first_row[shard]), int(self._first_row[shard + 1]))
@@ -181,17 +188,6 @@ class MultiVectorIndex(VectorIndex):
         return best(seen, credit.sum(axis=0), count)[0]
 
 
-class SingleVectorIndex(VectorIndex):
-    """One vector a page: FAISS's inner product over all of them, or over the rows asked for."""
-
-    def _rank(self, queries: Sequence[np.ndarray], top_k: int, rows: np.ndarray | None) -> list[Ranking]:
-        assert self._faiss is not None
-        if top_k == 0:
-            return [(np.zeros(0, np.int64), np.zeros(0, np.float32)) for _ in queries]
-        scores, found = _faiss_search(self._faiss, np.concatenate(list(queries)), top_k, rows)
-        return [best(ids[ids >= 0], row[ids >= 0], top_k) for ids, row in zip(found, scores, strict=True)]
-
-
 def _faiss_search(index: faiss.Index, queries: np.ndarray, count: int, ids: np.ndarray | None) -> Ranking:
     """(scores, ids), each (n, count); among `ids` only where given. Missing neighbours have id -1."""
     only = (
@@ -215,8 +211,9 @@ def open_index(folder: Path, verify: bool = True) -> PageIndex:
 
     Raises FileNotFoundError, IndexCorruptError or IndexMismatchError (`retrieval.storage`), each saying what to do.
     """
-    from vrag_nb.retrieval.bm25 import TextIndex  # these two need what is defined here
+    from vrag_nb.retrieval.bm25 import TextIndex  # these need what is defined here
     from vrag_nb.retrieval.compact import CompactIndex
+    from vrag_nb.retrieval.single_vector import SingleVectorIndex
 
     manifest = read_manifest(folder)
     check_files(folder, manifest, verify)

@@ -163,6 +163,7 @@ def _add_operations(app: FastAPI, server: ServerState, checks: list[Any]) -> Non
             pages=len(index.engine.pages),
             documents=index.documents,
             dim=index.engine.embedder.dim,
+            fingerprint=index.engine.fingerprint,
         )
 
     codes = refusals(*_codes(server, 408, 413, 500))

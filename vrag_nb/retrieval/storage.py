@@ -7,6 +7,7 @@
       bm25-5e6f7a8b/               (text index only) what bm25s saves
   codec-0c1d2e3f.npz           (compact index only, `retrieval.compact`) how the vectors became codes; the shards then
   cells-4a5b6c7d.npy           hold codes, uint8, and the pages' cells are stage one in the FAISS file's place
+  faiss-rows-2b3c4d5e.npy      (HNSW and IVF-PQ only, `retrieval.single_vector`) the page of every id in the FAISS file
 
 A file's name carries the start of its checksum, so a new build never overwrites a file that the old manifest names;
 replacing the manifest is the one moment at which the index changes. What a manifest does not name is swept.
@@ -24,11 +25,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from vrag_nb.retrieval.structure import Structure
+
 if TYPE_CHECKING:
     from vrag_nb.retrieval.embedders import Embedder
 
 FORMAT = 1
-COMPACT_FORMAT = 2  # an index that versions without `retrieval.compact` must not read
+COMPACT_FORMAT = 2  # an index that versions without `retrieval.compact` or `single_vector` must not read
 MANIFEST = "manifest.json"
 OURS = ("vectors-", "faiss-", "bm25-", "codec-", "cells-", ".partial-")  # a sweep touches nothing but these names
 VECTOR_TYPE = np.dtype("float16")
@@ -81,6 +84,7 @@ class Manifest(BaseModel):
     pages: list[IndexedPage]
     shards: list[str] = []
     faiss: str | None = None
+    structure: Structure | None = None  # of a single-vector index; None, from before there were several: flat
     bm25: str | None = None
     compression: Compression | None = None  # None: the vectors are stored as they are
     code_bytes: int = 0  # of a stored code
@@ -175,6 +179,14 @@ def store(folder: Path, stem: str, suffix: str, content: bytes) -> tuple[str, St
         temporary.write_bytes(content)
         temporary.replace(path)
     return name, StoredFile(sha256=digest, bytes=len(content))
+
+
+def store_file(folder: Path, stem: str, suffix: str, made: Path) -> tuple[str, StoredFile]:
+    """Move the file `made` (inside `folder`) to `{stem}-{checksum}{suffix}`; its name and its manifest entry."""
+    digest = _file_sha256(made)
+    name = f"{stem}-{digest[:8]}{suffix}"
+    made.replace(folder / name)
+    return name, StoredFile(sha256=digest, bytes=(folder / name).stat().st_size)
 
 
 def store_folder(folder: Path, stem: str, made: Path) -> tuple[str, dict[str, StoredFile]]:

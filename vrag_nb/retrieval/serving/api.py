@@ -46,6 +46,7 @@ class Health(BaseModel):
     pages: int
     documents: int
     dim: int
+    fingerprint: str = ""
 
 
 class Reloaded(BaseModel):
