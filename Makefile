@@ -83,5 +83,5 @@ report: $(READY)
 
 # One lock for both Pythons would need markers; it is made for the older one and installs on the newer.
 lock: $(READY)
-	@$(PY) -m uv pip compile pyproject.toml --extra dev --extra tables --extra cluster --extra ocr --python-version 3.11 \
+	@$(PY) -m uv pip compile pyproject.toml --extra dev --extra tables --extra ocr --python-version 3.11 \
 	  --no-header --no-annotate --no-emit-index-url --output-file requirements.lock

@@ -305,3 +305,15 @@ def test_a_build_killed_while_encoding_goes_on(tmp_path, monkeypatch):
     assert toy.embedded == []
     assert len(encoded) == 24 - 2 * 4, "two shards were finished"
     assert contents(index) == contents(tmp_path / "calm")
+
+
+def test_a_codec_is_trained_whatever_was_imported_before():
+    """FAISS and pymupdf share the registry of their wrapped types; the one imported later replaces the other's."""
+    code = """import faiss, pymupdf, numpy
+from vrag_nb.retrieval.codec import train_codec
+from vrag_nb.retrieval.storage import Compression
+draw = numpy.random.default_rng(0).normal
+pages, queries = draw(size=(40, 30, 16)).astype("float32"), draw(size=(50, 16)).astype("float32")
+print(train_codec(list(pages), queries, 40, Compression(cells=16)).cells.shape)"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "(16, 16)", done.stderr

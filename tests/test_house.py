@@ -18,7 +18,7 @@ from packaging.version import Version
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-EXTRAS_IN_LOCK = ("dev", "tables", "cluster", "ocr")
+EXTRAS_IN_LOCK = ("dev", "tables", "ocr")
 
 
 def locked() -> dict[str, Version]:

@@ -315,10 +315,11 @@ def act(recipe: Recipe) -> None:
     processor = build_processor(tokenizer())
     pool = DeckPool(partial(mixed_deck, recipe), size=14, draws_per_deck=120)
     streams = [
-        Stream("act", ExpertSamples(pool, max_turns=5), 6, buckets=6),
-        Stream("turn", ExpertTurns(pool), 24, buckets=4),
-        Stream("read", reading_strip, 24),
-        Stream("search", searches(pool), 16, buckets=4),
+        Stream("act", ExpertSamples(pool, max_turns=5), 4, buckets=6),
+        Stream("turn", ExpertTurns(pool), 28, buckets=4),
+        Stream("read", reading_strip, 64, promote_at=0.5, difficulty_step=0.02),
+        Stream("table", drawn_table, 24),
+        Stream("search", searches(pool), 8, buckets=4),
     ]
     train_streams(
         model,
@@ -329,7 +330,8 @@ def act(recipe: Recipe) -> None:
         seed=recipe.seed,
         muon_lr=2e-3,
         adamw_lr=6e-4,
-        decay=0.7,
+        decay=0.5,
+        frozen_vision=False,
     )
     save_checkpoint(model, processor, recipe.models / "nano-agent")
 

@@ -206,11 +206,12 @@ def _train_cells(vectors: np.ndarray, count: int, seed: int) -> np.ndarray:
     distinct = np.unique(vectors, axis=0)
     if len(distinct) <= count:
         return distinct
-    kmeans = faiss.Kmeans(
-        vectors.shape[1], count, niter=8, seed=seed, min_points_per_centroid=1, max_points_per_centroid=48
-    )
-    kmeans.train(distinct)
-    return np.asarray(kmeans.centroids, np.float32)
+    # Not faiss.Kmeans: it reads its centroids through a type that pymupdf, imported later, replaces by its own.
+    clustering, cells = faiss.Clustering(vectors.shape[1], count), faiss.IndexFlatL2(vectors.shape[1])
+    clustering.niter, clustering.seed = 8, seed
+    clustering.min_points_per_centroid, clustering.max_points_per_centroid = 1, 48
+    clustering.train(np.ascontiguousarray(distinct, np.float32), cells)
+    return np.asarray(cells.reconstruct_n(0, count), np.float32)
 
 
 def encode_page(codec: Codec, vectors: np.ndarray, keep: float) -> tuple[np.ndarray, np.ndarray]:
