@@ -123,7 +123,7 @@ def build_index(
     had = {entry.page_id for entry in before.manifest.pages} if before else set()
     dropped = len(had - {page.page_id for page in pages})
     if index_kind(embedder) == "text":
-        _build_text(index_dir, embedder, pages, listed)
+        _build_text(corpus, index_dir, embedder, pages, listed)
         return BuildReport(pages=len(pages), embedded=len(pages), reused=0, dropped=dropped)
     known = {entry.key: row for row, entry in enumerate(before.manifest.pages)} if before else {}
     new = sum(entry.key not in known for entry in listed)
@@ -296,13 +296,15 @@ def _assemble(
     return _manifest(embedder, listed, files, shard_pages=shard_pages, shards=shards, faiss=name)
 
 
-def _build_text(index_dir: Path, embedder: Embedder, pages: Sequence[Page], listed: Sequence[IndexedPage]) -> None:
-    """A text index is rebuilt as a whole: its statistics are the corpus's, and it takes seconds."""
+def _build_text(
+    corpus: Path, index_dir: Path, embedder: Embedder, pages: Sequence[Page], listed: Sequence[IndexedPage]
+) -> None:
+    """A text index is rebuilt as a whole: its statistics are the corpus's, and it takes seconds (OCR apart, kept)."""
     from vrag_nb.retrieval.bm25 import Bm25
 
     if not isinstance(embedder, Bm25):
         raise ValueError(f"{embedder.name} has dimension 0 and is no text index")
-    name, files = embedder.build(index_dir, [page.text for page in pages])
+    name, files = embedder.build(index_dir, [page.text for page in pages], lambda row: page_image(corpus, pages[row]))
     commit(index_dir, _manifest(embedder, listed, files, bm25=name))
 
 
