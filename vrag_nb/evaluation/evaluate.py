@@ -48,7 +48,8 @@ from vrag_nb.agent.trajectory import Trajectory, TrajectoryLog, write_trajectori
 from vrag_nb.evaluation.answers import is_correct
 from vrag_nb.evaluation.baselines import Context, System, find_system
 from vrag_nb.evaluation.metrics import Interval, bootstrap, ndcg_at_k, paired_bootstrap, recall_at_k
-from vrag_nb.evaluation.report import write_json, write_jsonl, write_report
+from vrag_nb.evaluation.per_question import conduct, pages_seen
+from vrag_nb.evaluation.report import BEHAVIOUR, write_json, write_jsonl, write_report
 from vrag_nb.provenance import provenance
 from vrag_nb.records import Hit, Question, read_pages
 from vrag_nb.retrieval.embedders import fingerprint_folder
@@ -148,9 +149,12 @@ def answer_metrics(
     by_type: dict[str, list[float]] = {}
     for question in questions:
         by_type.setdefault(question_type(question), []).append(scores[question.uid])
-    measured = [_behaviour(one, question, ready_made_turns) for one, question in _pairs(trajectories, questions)]
-    names = dict.fromkeys(name for row in measured for name in row)
-    behaviour = {name: [row[name] for row in measured if name in row] for name in names}
+    measured = [
+        conduct(one, ready_made_turns) | pages_seen(question.gold_page_ids, one.retrieved_page_ids)
+        for one, question in _pairs(trajectories, questions)
+    ]
+    # Those that a rerun repeats; seconds and tokens are in the report (`evaluation.measured`).
+    behaviour = {name: values for name in BEHAVIOUR if (values := [row[name] for row in measured if name in row])}
     return {
         "accuracy": _dump(bootstrap(list(scores.values()), seed)),
         "by_type": {kind: _dump(bootstrap(by_type[kind], seed)) for kind in sorted(by_type)},
@@ -254,25 +258,6 @@ def _scores(trajectories: Sequence[Trajectory], questions: Sequence[Question]) -
 
 def _is_right(trajectory: Trajectory, question: Question) -> bool:
     return trajectory.status == "answered" and is_correct(trajectory.answer, question.reference_answer)
-
-
-def _behaviour(trajectory: Trajectory, question: Question, ready_made: int) -> dict[str, float]:
-    """How one question was worked on; the first `ready_made` turns are not the model's."""
-    turns = trajectory.turns[ready_made:]
-    kinds = [turn.action.kind for turn in turns]
-    measured = {
-        "turns": float(len(turns)),
-        "searches": float(kinds.count("search")),
-        "crops": float(kinds.count("bbox")),
-        "forced_rate": float(any(turn.forced for turn in turns)),
-        "finish_rate": float(trajectory.status == "answered"),
-    }
-    if turns:
-        measured["invalid_action_rate"] = kinds.count("invalid") / len(turns)
-    gold = set(question.gold_page_ids)
-    if gold:
-        measured["gold_pages_seen"] = len(gold.intersection(trajectory.retrieved_page_ids)) / len(gold)
-    return measured
 
 
 def _comparisons(

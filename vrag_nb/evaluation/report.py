@@ -20,7 +20,7 @@ from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.evaluation.answers import is_correct
 
 Estimate = Mapping[str, Any]  # {value, low, high, n}
-_BEHAVIOUR = ("turns", "searches", "crops", "invalid_action_rate", "forced_rate", "finish_rate", "gold_pages_seen")
+BEHAVIOUR = ("turns", "searches", "crops", "invalid_action_rate", "forced_rate", "finish_rate", "gold_pages_seen")
 
 
 def write_report(out: Path, metrics: Mapping[str, Any], trajectories: Mapping[str, Sequence[Trajectory]]) -> None:
@@ -159,8 +159,8 @@ def _behaviour_block(answers: Mapping[str, Any]) -> str:
     rows = []
     for name, result in answers.items():
         behaviour = result.get("behaviour", {})
-        rows.append([name, *(_value(behaviour.get(key, {})) for key in _BEHAVIOUR), str(result.get("errors", 0))])
-    head = ["system", *(key.replace("_", " ") for key in _BEHAVIOUR), "errors"]
+        rows.append([name, *(_value(behaviour.get(key, {})) for key in BEHAVIOUR), str(result.get("errors", 0))])
+    head = ["system", *(key.replace("_", " ") for key in BEHAVIOUR), "errors"]
     return "## Behaviour\n\n" + markdown_table(head, rows) if rows else ""
 
 
