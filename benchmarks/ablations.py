@@ -38,7 +38,7 @@ FIGURES = ("accuracy", "gold_pages_seen", "crops", "invalid_action_rate", "finis
 def environment(profile: Profile, engine: Any, actions: str) -> Environment:
     """The agent's environment with these actions."""
     if actions == "search and crop":
-        return profile.load_environment(engine)
+        return Environment(engine, profile.corpus_folder, profile.settings(), profile.agent.prompt)
     without = profile.settings().model_copy(
         update={"formats": "Use <search>query</search> or <answer>answer</answer>."}
     )

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from trl_peer import stock_trainer
+from trl_peer import stock_trainer, turn_environment
 
 from vrag_nb.evaluation.report import print_table
 from vrag_nb.learning.grpo import GRPOSettings, grpo_trainer
@@ -60,7 +60,7 @@ def main() -> None:
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
     profile = load_profile(arguments.profile)
-    environment = profile.load_environment()
+    environment = turn_environment(profile)
     _, questions = profile.training_questions()
     chosen = sample(questions, arguments.questions * arguments.steps, 1)
     checkpoint, rows = profile.checkpoint_folders["policy"], arguments.questions * arguments.group

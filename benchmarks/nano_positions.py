@@ -16,6 +16,7 @@ import random
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -43,7 +44,8 @@ def lookup(rng: random.Random, difficulty: float) -> Sample:
 def trained(base: float, shares: list[int], weights: Mapping[str, float], steps: int, seed: int) -> tuple:
     """A model trained for so many steps, and the folder's log is thrown away."""
     config = nano_config(tokenizer())
-    config.text_config.rope_parameters.update(rope_theta=base, mrope_section=shares)
+    text: Any = config.text_config
+    text.rope_parameters.update(rope_theta=base, mrope_section=shares)
     torch.manual_seed(seed)
     model = Qwen2_5_VLForConditionalGeneration(config)
     shipped = AutoModelForImageTextToText.from_pretrained("data/models/nano-base", dtype=torch.float32)
@@ -110,7 +112,8 @@ def main() -> None:
         "variant", "column off by", "exact answers", title=f"{options.steps} steps of 40 tables, seed {options.seed}"
     )
     for name, (base, shares, weights) in VARIANTS.items():
-        error, exact = measure(*trained(base, shares, weights, options.steps, options.seed), options.seed)
+        model, processor = trained(base, shares, weights, options.steps, options.seed)
+        error, exact = measure(model, processor, options.seed)
         table.add_row(name, f"{error:.2f} squares", f"{exact:.2f}")
     Console().print(table)
 

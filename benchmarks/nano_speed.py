@@ -11,13 +11,14 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from rich.console import Console
 from rich.table import Table
 
 from vrag_nb.agent.pages import PageStore
-from vrag_nb.agent.rollout import rollout
+from vrag_nb.agent.rollout import World, rollout
 from vrag_nb.profiles import load_profile, sample
 from vrag_nb.records import read_pages
 
@@ -38,13 +39,14 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     profile = load_profile(options.profile)
     agent, embedder = profile.load_agent(), profile.load_embedder()
+    environment: World[Any] = agent.environment
     questions = sample(profile.questions(), options.questions)
     store = PageStore(profile.corpus_folder)
     ids = [page.page_id for page in read_pages(profile.corpus_folder)[: options.pages]]
     images = [store.image(page_id) for page_id in ids]
 
     def ask(concurrency: int) -> Callable[[], object]:
-        return lambda: rollout(agent.policy, agent.environment, questions, concurrency=concurrency, progress=False)
+        return lambda: rollout(agent.policy, environment, questions, concurrency=concurrency, progress=False)
 
     def embed(batch: int) -> Callable[[], object]:
         return lambda: [embedder.embed_pages(images[i : i + batch], [""] * batch) for i in range(0, len(images), batch)]

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 import torch
-from trl_peer import prompts, stock_trainer
+from trl_peer import prompts, stock_trainer, turn_environment
 
 from vrag_nb.agent.environment import Environment
 from vrag_nb.agent.rollout import rollout
@@ -32,6 +32,7 @@ def trl_rollouts(
 ) -> tuple[float, int, float]:
     """Seconds, generated tokens and turns a question of TRL's tool loop."""
     trainer = stock_trainer(checkpoint, environment, questions, max_length=max_length)
+    assert trainer.model is not None
     trainer.model.train()
     started = time.perf_counter()
     batch = trainer._generate_and_score_completions(prompts(environment, questions))
@@ -64,7 +65,7 @@ def main() -> None:
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
     profile = load_profile(arguments.profile)
-    environment = profile.load_environment()
+    environment = turn_environment(profile)
     questions = sample(profile.questions(), arguments.questions, 1)
     checkpoint = profile.checkpoint_folders["policy"]
     ours = our_rollouts(checkpoint, environment, questions, arguments.new_tokens)

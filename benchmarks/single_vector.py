@@ -22,6 +22,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Literal
 
 import faiss
 import numpy as np
@@ -114,7 +115,7 @@ def measure(pages: np.ndarray, queries: np.ndarray, folder: Path, options: argpa
     rows: list[Row] = []
     exact: list[set[str]] = []
     for kind in KINDS:
-        device = "cpu" if kind == "hnsw" else options.device
+        device: Literal["auto", "cpu", "gpu"] = "cpu" if kind == "hnsw" else options.device
         how = SingleVectorSettings(structure=kind, device=device, seed=options.seed)
         started = time.perf_counter()
         with tempfile.TemporaryDirectory(dir=folder) as work:

@@ -19,6 +19,7 @@ from vrag_nb.agent.environment import Environment
 from vrag_nb.agent.policy import Generation, Image, Message
 from vrag_nb.agent.prompting import fill_prompt
 from vrag_nb.paths import project_path
+from vrag_nb.profiles import Profile
 from vrag_nb.records import Question
 
 # The nano format with tools: a call is written as its tag, a tool's answer as a user turn.
@@ -95,6 +96,18 @@ def _parts(message: Message) -> list[dict[str, Any]]:
     ]
 
 
+def turn_environment(profile: Profile) -> Environment:
+    """A profile's environment; TRL's tool loop plays conversations, so that VimRAG's memory graph will not do."""
+    environment = profile.load_environment()
+    if not isinstance(environment, Environment):
+        raise SystemExit(f"profile {profile.name}: this benchmark needs an agent of kind vrag")
+    return environment
+
+
+def length_reward(completions: list[Any], **_: Any) -> list[float | None]:
+    return [float(len(one)) for one in completions]
+
+
 def stock_trainer(
     checkpoint: Path,
     environment: Environment,
@@ -130,7 +143,7 @@ def stock_trainer(
     }
     return GRPOTrainer(
         model=AutoModelForImageTextToText.from_pretrained(checkpoint, dtype=torch.float32),
-        reward_funcs=lambda completions, **kwargs: [float(len(one)) for one in completions],
+        reward_funcs=length_reward,
         args=GRPOConfig(**{**settings, **options}),
         train_dataset=Dataset.from_list(prompts(environment, questions)),
         processing_class=processor,

@@ -126,7 +126,7 @@ def train_streams(
     left out where there is none.
     """
     torch.manual_seed(seed)
-    linear_patch_embedding(model)
+    linear_patch_embedding(model.model.visual)
     to_bfloat16(model)
     freeze_vision_blocks(model, frozen_vision)
     use_block_attention(model.model.language_model)

@@ -32,8 +32,10 @@ class Glyph(NamedTuple):
     line: int
 
 
-def slot_targets(glyphs: Sequence[Glyph], columns: int, rows: int, factor: int = 28) -> torch.Tensor:
-    """Targets (rows * columns, SLOTS) of class ids: the characters of each square in reading order, then EMPTY.
+def slot_targets(
+    glyphs: Sequence[Glyph], columns: int, rows: int, factor: int = 28, slots: int = SLOTS
+) -> torch.Tensor:
+    """Targets (rows * columns, slots) of class ids: the characters of each square in reading order, then EMPTY.
 
     A square with more characters than slots is too small to read and is IGNOREd whole.
     """
@@ -42,9 +44,9 @@ def slot_targets(glyphs: Sequence[Glyph], columns: int, rows: int, factor: int =
         column, row = int(x // factor), int(y // factor)
         if 0 <= column < columns and 0 <= row < rows and not character.isspace():
             squares.setdefault(row * columns + column, []).append((line, x, CLASS_OF.get(character, UNKNOWN)))
-    targets = torch.full((rows * columns, SLOTS), EMPTY)
+    targets = torch.full((rows * columns, slots), EMPTY)
     for square, found in squares.items():
-        if len(found) > SLOTS:
+        if len(found) > slots:
             targets[square] = IGNORE
         else:
             found.sort()
@@ -53,15 +55,23 @@ def slot_targets(glyphs: Sequence[Glyph], columns: int, rows: int, factor: int =
 
 
 class GlyphHead(nn.Module):
-    """Merged vision tokens (n, width) -> logits (n, SLOTS, CLASSES)."""
+    """Merged vision tokens (n, width) -> logits (n, slots, CLASSES)."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, slots: int = SLOTS) -> None:
         super().__init__()
+        self.slots = slots
         self.norm = nn.LayerNorm(width)
-        self.to_slots = nn.Linear(width, SLOTS * CLASSES)
+        self.to_slots = nn.Linear(width, slots * CLASSES)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        return self.to_slots(self.norm(tokens)).unflatten(-1, (SLOTS, CLASSES))  # (n, SLOTS, CLASSES)
+        return self.to_slots(self.norm(tokens)).unflatten(-1, (self.slots, CLASSES))
+
+    @torch.no_grad()
+    def widen(self, other: GlyphHead) -> None:
+        """Take over the slots of a head that has fewer of them."""
+        self.norm.load_state_dict(other.norm.state_dict())
+        self.to_slots.weight[: len(other.to_slots.weight)] = other.to_slots.weight
+        self.to_slots.bias[: len(other.to_slots.bias)] = other.to_slots.bias
 
 
 def glyph_loss(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, float]:

@@ -30,14 +30,14 @@ Drawing = tuple[Image.Image, list[Glyph]]
 Level = Synchronized  # a difficulty in 0..1, set by the trainer and read by the drawing processes
 
 
-def linear_patch_embedding(model: Qwen2_5_VLForConditionalGeneration) -> None:
-    """Compute the patch embedding as a matrix product: kernel equals stride, and Conv3d's CPU backward is slow."""
-    convolution = model.model.visual.patch_embed.proj
+def linear_patch_embedding(visual: Any) -> None:
+    """Compute a tower's patch embedding as a matrix product: kernel equals stride; Conv3d's CPU backward is slow."""
+    convolution = visual.patch_embed.proj
 
     def forward(patches: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.linear(patches.to(convolution.weight.dtype), convolution.weight.flatten(1))
 
-    model.model.visual.patch_embed.forward = forward
+    visual.patch_embed.forward = forward
 
 
 class GlyphBatches(IterableDataset):
@@ -94,7 +94,7 @@ def train_reading(
     character on the border of two squares shifts the slots after it, so perfect accuracy is out of reach.
     """
     torch.manual_seed(seed)
-    linear_patch_embedding(model)
+    linear_patch_embedding(model.model.visual)
     visual = model.model.visual
     use_window_attention(visual)
     text_config: Any = model.config.text_config

@@ -158,6 +158,11 @@ def embed_query_texts(model: ColQwen2_5, processor: ColQwen2_5_Processor, querie
     return model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"])
 
 
+def tail_length(processor: ColQwen2_5_Processor) -> int:
+    """So many tokens of a page's embedding come after its last square."""
+    return len(processor.tokenizer.encode(processor.visual_prompt_prefix.split(processor.image_token)[1]))
+
+
 def plain_word(word: str) -> str:
     """A word as it is compared: lower case, without punctuation around it."""
     return word.strip(string.punctuation + "“”‘’…–—").lower()
@@ -218,6 +223,12 @@ def word_loss(
         right[row, holding[prefix]] = True
     loss = (scores.logsumexp(-1) - scores.masked_fill(~right, -torch.inf).logsumexp(-1)).mean()
     return loss, right.gather(1, scores.argmax(-1, keepdim=True)).float().mean().item()
+
+
+@torch.no_grad()
+def page_scores(asked: torch.Tensor, found: torch.Tensor) -> torch.Tensor:
+    """MaxSim of (queries, n, 128) with (pages, s, 128), both with zeros at padding: (queries, pages)."""
+    return torch.einsum("qnd,psd->qpns", asked.bfloat16(), found.bfloat16()).amax(-1).float().sum(-1)
 
 
 def span_query(rng: random.Random, page: SeenPage) -> str:
@@ -298,7 +309,7 @@ def train_retriever(
         for layer in model.language_model.layers:
             layer.compile(dynamic=True)
     loss_function = ColbertLoss(temperature=0.02, normalize_scores=True)
-    tail = len(processor.tokenizer.encode(processor.visual_prompt_prefix.split(processor.image_token)[1]))
+    tail = tail_length(processor)
     step, spent, accuracy, word_accuracy = 0, 0.0, 0.0, 0.0
     some_queries, some_pages = draw_batch(rng, groups, batch_size, decks_per_batch)
     if not centred:
@@ -326,9 +337,7 @@ def train_retriever(
         on_pages = loss_function(asked, found)
         (on_words + on_pages).backward()
         optimisers.step(done)
-        with torch.no_grad():
-            scores = torch.einsum("qnd,psd->qpns", asked.bfloat16(), found.bfloat16()).amax(-1).float().sum(-1)
-            right = (scores.argmax(1) == torch.arange(len(queries))).float().mean().item()
+        right = (page_scores(asked, found).argmax(1) == torch.arange(len(queries))).float().mean().item()
         accuracy, word_accuracy = 0.95 * accuracy + 0.05 * right, 0.95 * word_accuracy + 0.05 * words_right
         step, spent = step + 1, time.perf_counter() - started
         done = progress(spent, seconds, step, steps)

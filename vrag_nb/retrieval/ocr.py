@@ -66,7 +66,7 @@ class OcrReader:
         return self._known[key]
 
     def _recognise(self, image: Image.Image) -> str:
-        found = self._read(np.asarray(image)[:, :, ::-1])  # it takes BGR
+        found: Any = self._read(np.asarray(image)[:, :, ::-1])  # it takes BGR
         if found.boxes is None or found.txts is None:
             return ""
         corners = np.asarray(found.boxes, np.float64)  # (lines, 4 corners, x and y), page pixels

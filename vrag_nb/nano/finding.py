@@ -1,0 +1,234 @@
+"""The nano retriever's last phase: its vision tower learns on, on pages drawn afresh for every step.
+
+The earlier phases (`retriever`) keep what a frozen tower made of a fixed set of pages: cheap, but the tower cannot
+learn to read print smaller than an agent is shown, and few pages are soon known by heart. Here every batch is drawn
+anew, and each square of its pages is asked for its characters besides the two InfoNCE losses, as in `reading`.
+
+Of a deck of slides two are now and then put on one sheet, one above the other, as people print handouts: their print is
+smaller by a third then, about that of the body of a report.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from colpali_engine.loss import ColbertLoss
+from colpali_engine.models import ColQwen2_5, ColQwen2_5_Processor
+from PIL import Image
+from torch.utils.data import DataLoader, IterableDataset
+
+from vrag_nb.learning.curves import RunLog
+from vrag_nb.nano.attention import use_block_attention, use_window_attention
+from vrag_nb.nano.deck_tasks import DeckPool, DrawnPage, repainted
+from vrag_nb.nano.glyphs import Glyph, GlyphHead, glyph_loss, slot_targets
+from vrag_nb.nano.model import FACTOR
+from vrag_nb.nano.optimisation import Optimisers, load_state, progress, save_state, to_bfloat16
+from vrag_nb.nano.reading import linear_patch_embedding
+from vrag_nb.nano.retriever import (
+    PAGE_BUDGET,
+    SeenPage,
+    embed_query_texts,
+    embed_seen_pages,
+    listed_words,
+    page_scores,
+    query_prefixes,
+    span_query,
+    tail_length,
+    word_loss,
+    word_squares,
+)
+from vrag_nb.records import Question
+
+SLOTS = 12  # characters a square is asked for: two lines of the smallest print that is asked for
+GLYPH_WEIGHT = 0.5
+
+
+@dataclass(frozen=True)
+class FindingBatch:
+    """Pages to see and the query of each.
+
+    pixels: (patches, 1176), grids: (pages, 3), glyphs: (squares, SLOTS). words: per page (plain word, its squares).
+    queries: one per page. lists: words of each page in random order, for the loss on words.
+    """
+
+    pixels: torch.Tensor
+    grids: torch.Tensor
+    glyphs: torch.Tensor
+    words: list[list[tuple[str, list[int]]]]
+    queries: list[str]
+    lists: list[str]
+
+    def seen(self, tokens: torch.Tensor) -> list[SeenPage]:
+        """The pages with what the tower made of them, (squares, width)."""
+        parts = tokens.split((self.grids.prod(-1) // 4).tolist())
+        return [SeenPage(*page) for page in zip(parts, self.grids, self.words, strict=True)]
+
+
+class FindingBatches(IterableDataset):
+    """Endless `FindingBatch`es of `decks` decks with `pages` pages each."""
+
+    def __init__(self, pool: DeckPool, processor: ColQwen2_5_Processor, decks: int, pages: int, seed: int) -> None:
+        self.pool, self.processor, self.decks, self.pages, self.seed = pool, processor, decks, pages, seed
+
+    def __iter__(self) -> Iterator[FindingBatch]:
+        torch.set_num_threads(1)
+        worker = torch.utils.data.get_worker_info()
+        rng = random.Random(f"{self.seed}/{worker.id if worker else 0}")
+        while True:
+            drawn = [one for _ in range(self.decks) for one in draw_pages(rng, *self.pool.pick(rng), self.pages)]
+            yield self._batch(rng, drawn)
+
+    def _batch(self, rng: random.Random, drawn: Sequence[tuple[str, DrawnPage]]) -> FindingBatch:
+        images = [page.image for _, page in drawn]
+        inputs = self.processor.image_processor(images=images, do_resize=False, return_tensors="pt")
+        sizes = [(image.width // FACTOR, image.height // FACTOR) for image in images]
+        words = [word_squares(page, *size) for (_, page), size in zip(drawn, sizes, strict=True)]
+        bare = [SeenPage(torch.zeros(0), torch.zeros(0), row) for row in words]
+        copied = [bool(row) and rng.random() < 0.25 for row in words]
+        queries = [span_query(rng, b) if c else q for c, (q, _), b in zip(copied, drawn, bare, strict=True)]
+        glyphs = [slot_targets(page.glyphs, *size, slots=SLOTS) for (_, page), size in zip(drawn, sizes, strict=True)]
+        return FindingBatch(
+            inputs["pixel_values"].bfloat16(),
+            inputs["image_grid_thw"],
+            torch.cat(glyphs),
+            words,
+            queries,
+            [listed_words(rng, one) for one in bare],
+        )
+
+
+def draw_pages(
+    rng: random.Random, pages: Sequence[DrawnPage], questions: Sequence[Question], count: int
+) -> list[tuple[str, DrawnPage]]:
+    """Up to `count` pages of a deck as the retriever is shown them, each with a query that it answers."""
+    single = [question for question in questions if len(question.needed_facts) == 1]
+    by_page: dict[int, list[Question]] = {}
+    for question in single:
+        by_page.setdefault(question.needed_facts[0]["page"], []).append(question)
+    chosen = rng.sample(sorted(by_page), min(count, len(by_page)))
+    rest = [page for number, page in enumerate(pages, 1) if number not in chosen]
+    drawn = []
+    for number in chosen:
+        question = rng.choice(by_page[number])
+        query = question.query if rng.random() < 0.7 else question.needed_facts[0]["search_hint"]
+        drawn.append((query, varied(rng, pages[number - 1], rest)))
+    return drawn
+
+
+def varied(rng: random.Random, page: DrawnPage, others: Sequence[DrawnPage]) -> DrawnPage:
+    """The page at the size the retriever is shown: as it is, cut, in other colours, or on a sheet with another one."""
+    width, height = page.image.size
+    same = [other for other in others if other.image.size == page.image.size]
+    box, draw = None, rng.random()
+    if draw < 0.35 and same and width > height:
+        pair = [page, rng.choice(same)]
+        rng.shuffle(pair)
+        page = stacked(*pair)
+    elif draw < 0.55:
+        x, y = rng.uniform(0, 0.2) * width, rng.uniform(0, 0.2) * height
+        box = (x, y, width * rng.uniform(0.8, 1), height * rng.uniform(0.8, 1))
+    shown = page.part(box, PAGE_BUDGET)
+    return DrawnPage(repainted(rng, shown.image), shown.glyphs, shown.words) if rng.random() < 0.6 else shown
+
+
+def stacked(above: DrawnPage, below: DrawnPage) -> DrawnPage:
+    """Two pages of one size on a sheet."""
+    width, height = above.image.size
+    sheet = Image.new("RGB", (width, 2 * height), "white")
+    sheet.paste(above.image, (0, 0))
+    sheet.paste(below.image, (0, height))
+    lines = 1 + max((glyph.line for glyph in above.glyphs), default=0)
+    glyphs = [Glyph(g.character, g.x, g.y + height, g.line + lines) for g in below.glyphs]
+    words = [(word, (x0, y0 + height, x1, y1 + height)) for word, (x0, y0, x1, y1) in below.words]
+    return DrawnPage(sheet, above.glyphs + glyphs, above.words + words)
+
+
+def train_finding(
+    model: ColQwen2_5,
+    processor: ColQwen2_5_Processor,
+    pool: DeckPool,
+    folder: Path,
+    seconds: float,
+    *,
+    steps: int | None = None,
+    decks: int = 2,
+    pages: int = 6,
+    seed: int = 0,
+    muon_lr: float = 2e-3,
+    adamw_lr: float = 6e-4,
+    decay: float = 0.5,
+    workers: int = 1,
+    compile_text: bool = True,
+    head_from: GlyphHead | None = None,
+) -> None:
+    """Train all of the retriever in place for a wall-clock budget; resumable. Logs in-batch accuracies.
+
+    head_from: a head of fewer slots that the tower has been asked through before; the further slots start anew.
+    """
+    torch.manual_seed(seed)
+    visual: Any = model.visual
+    head = GlyphHead(model.config.text_config.hidden_size, SLOTS)
+    if head_from:
+        head.widen(head_from)
+    linear_patch_embedding(visual)
+    to_bfloat16(model)
+    to_bfloat16(head)
+    use_block_attention(model.language_model)
+    use_window_attention(visual)
+    if compile_text and shutil.which("g++"):
+        for layer in model.language_model.layers:
+            layer.compile(dynamic=True)
+    loss_function = ColbertLoss(temperature=0.02, normalize_scores=True)
+    tail = tail_length(processor)
+    optimisers = Optimisers([*model.named_parameters(), *head.named_parameters()], muon_lr, adamw_lr, decay=decay)
+    step, spent, means = 0, 0.0, {"accuracy": 0.0, "words": 0.0, "glyphs": 0.0}
+    if state := load_state(folder / "state.pt"):
+        model.load_state_dict(state["model"])
+        head.load_state_dict(state["head"])
+        optimisers.load_state_dict(state["optimisers"])
+        step, spent, means = state["step"], state["spent"], state["means"]
+    log = RunLog(folder / "log.jsonl", step)
+    batches = FindingBatches(pool, processor, decks, pages, seed * 7919 + step)
+    loader = iter(DataLoader(batches, batch_size=None, num_workers=workers, prefetch_factor=2 if workers else None))
+    model.train()
+    started = time.perf_counter() - spent
+    done = progress(spent, seconds, step, steps)
+    while done < 1:
+        batch: FindingBatch = next(loader)
+        tokens = visual(batch.pixels, grid_thw=batch.grids).pooler_output
+        on_glyphs, glyphs = glyph_loss(head(tokens), batch.glyphs)
+        shown = batch.seen(tokens)
+        texts = batch.queries + batch.lists
+        embedded = embed_query_texts(model, processor, texts).float()
+        asked, found = embedded[: len(batch.queries)], embed_seen_pages(model, processor, shown).float()
+        on_words, words = word_loss(embedded, found, query_prefixes(processor, texts), shown, tail)
+        on_pages = loss_function(asked, found)
+        (on_words + on_pages + GLYPH_WEIGHT * on_glyphs).backward()
+        optimisers.step(done)
+        right = (page_scores(asked, found).argmax(1) == torch.arange(len(asked))).float().mean().item()
+        for name, value in {"accuracy": right, "words": words, "glyphs": glyphs}.items():
+            means[name] = 0.95 * means[name] + 0.05 * value
+        step, spent = step + 1, time.perf_counter() - started
+        done = progress(spent, seconds, step, steps)
+        if step % 10 == 0 or step == 1:
+            losses = {"loss": on_pages.item(), "word_loss": on_words.item(), "glyph_loss": on_glyphs.item()}
+            log.write(step=step, seconds=spent, **losses, **means)
+        if step % 50 == 0 or done >= 1:
+            save_state(
+                folder / "state.pt",
+                {
+                    "model": model.state_dict(),
+                    "head": head.state_dict(),
+                    "optimisers": optimisers.state_dict(),
+                    "step": step,
+                    "spent": spent,
+                    "means": means,
+                },
+            )
