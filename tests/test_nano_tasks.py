@@ -14,12 +14,15 @@ from vrag_nb.agent.geometry import jittered
 from vrag_nb.documents.decks.generate import pretraining_deck
 from vrag_nb.nano.deck_tasks import BUDGET, DeckPool, DeckTasks
 from vrag_nb.nano.expert import EXPERT_SETTINGS, ExpertSamples, ExpertTurns, play, session_sample
-from vrag_nb.nano.glyphs import CLASS_OF, EMPTY
+from vrag_nb.nano.finding import draw_pages, stacked, train_finding
+from vrag_nb.nano.glyphs import CLASS_OF, EMPTY, GlyphHead
 from vrag_nb.nano.looking import UNASKED, covered_squares
 from vrag_nb.nano.lookups import drawn_table, reading_strip
 from vrag_nb.nano.model import FACTOR, NanoSize, build_nano_vlm, build_processor, save_checkpoint
+from vrag_nb.nano.optimisation import load_state
 from vrag_nb.nano.recipe import tokenizer as make_tokenizer
 from vrag_nb.nano.retriever import (
+    PAGE_BUDGET,
     QueryGroup,
     SeenPage,
     build_retriever,
@@ -255,3 +258,52 @@ def test_the_saved_retriever_embeds_as_the_trained_one(pool, processor, tmp_path
     embedder = load_embedder("nano-colqwen2_5", tmp_path)
     assert abs(embedder.embed_queries(["net profit"])[0] - query).max() < 1e-4
     assert abs(embedder.embed_pages([image], [""])[0] - page).max() < 0.05  # the vision tower ran in bfloat16
+
+
+def test_two_pages_on_a_sheet_keep_their_words_and_letters(pool):
+    pages, _ = pool.pick(random.Random(0))
+    above, below = pages[0], pages[1]
+    sheet = stacked(above, below)
+    width, height = above.image.size
+    assert sheet.image.size == (width, 2 * height)
+    word, box = below.words[0]
+    assert sheet.words[len(above.words)] == (word, (box[0], box[1] + height, box[2], box[3] + height))
+    assert len(sheet.glyphs) == len(above.glyphs) + len(below.glyphs)
+    lines = {glyph.line for glyph in sheet.glyphs if glyph.y < height}
+    assert lines.isdisjoint(glyph.line for glyph in sheet.glyphs if glyph.y >= height)
+    shown = sheet.part(budget=PAGE_BUDGET)
+    assert PAGE_BUDGET.min_pixels <= shown.image.width * shown.image.height <= PAGE_BUDGET.max_pixels
+
+
+def test_each_query_is_drawn_with_the_page_that_answers_it(pool):
+    rng = random.Random(1)
+    pages, questions = pool.pick(rng)
+    answered = {}
+    for question in questions:
+        if len(question.needed_facts) == 1:
+            fact = question.needed_facts[0]
+            answered.update({text: fact["page"] - 1 for text in (question.query, fact["search_hint"])})
+    for query, page in draw_pages(rng, pages, questions, 4):
+        words = {word for word, _ in pages[answered[query]].words}
+        assert sum(word in words for word, _ in page.words) > 0.3 * len(page.words)
+
+
+def test_finding_trains_the_tower_and_resumes(pool, processor, tmp_path):
+    backbone = build_nano_vlm(processor.tokenizer, TINY)
+    model = build_retriever(backbone, text_layers=2)
+    before = model.visual.blocks[0].attn.qkv.weight.detach().clone()
+    retriever_processor = build_retriever_processor(processor)
+    options = {"decks": 1, "pages": 2, "workers": 0, "compile_text": False}
+    train_finding(model, retriever_processor, pool, tmp_path, 600, steps=2, **options)
+    assert not torch.equal(model.visual.blocks[0].attn.qkv.weight.float(), before)
+    assert load_state(tmp_path / "state.pt")["step"] == 2
+    again = build_retriever(backbone, text_layers=2)
+    train_finding(again, retriever_processor, pool, tmp_path, 600, steps=3, **options)
+    assert load_state(tmp_path / "state.pt")["step"] == 3
+
+
+def test_a_glyph_head_of_more_slots_takes_over_those_of_another():
+    few, many = GlyphHead(8, slots=2), GlyphHead(8, slots=3)
+    many.widen(few)
+    tokens = torch.randn(5, 8)
+    assert torch.allclose(many(tokens)[:, :2], few(tokens))

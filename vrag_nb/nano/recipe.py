@@ -7,6 +7,7 @@
     match      ColQwen2.5 on half of that: words of small images, late-interaction     -> runs/nano/match
     retrieve   the same on whole pages and their questions                             -> models/nano-retriever
     act        SFT on trajectories of the privileged expert in the real environment    -> models/nano-agent
+    find       the retriever on the agent's vision tower, both learning on             -> models/nano-retriever
 
 Budgets are wall-clock seconds on two idle cores. Every stage resumes where a kill left it and is skipped once its
 budget is spent; all of them see train-split tables and layouts only. `data/models/README.md` says what the shipped
@@ -34,6 +35,8 @@ from vrag_nb.documents.decks.generate import pretraining_deck
 from vrag_nb.nano.aligning import Stream, train_streams
 from vrag_nb.nano.deck_tasks import DeckPool, DeckTasks, DrawnPage, repainted, words_of
 from vrag_nb.nano.expert import ExpertSamples, ExpertTurns
+from vrag_nb.nano.finding import train_finding
+from vrag_nb.nano.glyphs import GlyphHead
 from vrag_nb.nano.lookups import drawn_table, reading_strip
 from vrag_nb.nano.model import FACTOR, build_nano_vlm, build_processor, save_checkpoint
 from vrag_nb.nano.optimisation import load_state
@@ -68,6 +71,7 @@ class Recipe:
     retrieve_seconds: float = 2400
     align_seconds: float = 7200
     act_seconds: float = 2400
+    find_seconds: float = 2400
     retriever_decks: int = 150
 
     @classmethod
@@ -94,6 +98,11 @@ def _state(folder: Path) -> dict[str, Any]:
     if state is None:
         raise FileNotFoundError(f"{folder} holds no state.pt: run the stage that makes it first")
     return state
+
+
+def _part(state: dict[str, Any], prefix: str) -> dict[str, Any]:
+    """The weights of one module of a model."""
+    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
 
 
 def _load(model: Qwen2_5_VLForConditionalGeneration, folder: Path) -> None:
@@ -336,6 +345,20 @@ def act(recipe: Recipe) -> None:
     save_checkpoint(model, processor, recipe.models / "nano-agent")
 
 
+def find(recipe: Recipe) -> None:
+    """The retriever's own language layers on the tower that `act` left, which reads better than theirs."""
+    processor = build_retriever_processor(build_processor(tokenizer()))
+    model = build_retriever(fresh_model(recipe), seed=recipe.seed)
+    model.load_state_dict(_state(recipe.runs / "retrieve")["model"])
+    acted = _state(recipe.runs / "act")
+    model.visual.load_state_dict(_part(acted["model"], "model.visual."))
+    head = GlyphHead(model.config.text_config.hidden_size)
+    head.load_state_dict(_part(acted["looking"], "glyph."))
+    pool = DeckPool(partial(mixed_deck, recipe), size=16, draws_per_deck=4)
+    train_finding(model, processor, pool, recipe.runs / "find", recipe.find_seconds, seed=recipe.seed, head_from=head)
+    save_checkpoint(model, processor, recipe.models / "nano-retriever")
+
+
 STAGES: dict[str, Callable[[Recipe], None]] = {
     "read": read,
     "read_pages": read_pages,
@@ -344,6 +367,7 @@ STAGES: dict[str, Callable[[Recipe], None]] = {
     "match": match,
     "retrieve": retrieve,
     "act": act,
+    "find": find,
 }
 
 
