@@ -145,10 +145,9 @@ def execute_notebook(source: Path, out: Path, parameters: dict[str, Any], consol
 
 def write_page(executed: Path, page: Path) -> None:
     """The executed notebook as one HTML file with its pictures inside, replacing atomically."""
-    from nbconvert import HTMLExporter
+    from vrag_nb.offline_page import PageExporter
 
-    exporter = HTMLExporter(template_name="lab", exclude_input_prompt=True, exclude_output_prompt=True)
-    body, _ = exporter.from_notebook_node(nbformat.read(executed, as_version=4), {"metadata": {"name": page.stem}})
+    body, _ = PageExporter().from_notebook_node(nbformat.read(executed, as_version=4), {"metadata": {"name": page.stem}})
     _replace(page, body)
 
 
