@@ -18,7 +18,7 @@ from test_vimrag import look, note, reply
 from vrag_nb import __main__ as cli
 from vrag_nb.records import write_questions
 
-COMMANDS = ("ask", "prep", "index", "serve", "run", "evaluate", "merge", "realdocs", "report")
+COMMANDS = ("ask", "prep", "index", "serve", "run", "evaluate", "merge", "import-dataset", "realdocs", "report")
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_help_names_every_command_and_imports_no_library() -> None:
         "print([name for name in ('torch', 'pandas', 'pydantic', 'papermill') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert all(f"    {command} " in done.stdout for command in COMMANDS)
+    assert {line.split()[0] for line in done.stdout.splitlines() if line.startswith("    ")} >= set(COMMANDS)
     assert done.stdout.splitlines()[-1] == "[]"
 
 

@@ -99,6 +99,24 @@ def test_questions_follow_their_documents(parts: list[Part], tmp_path: Path) -> 
     assert "second: question 6: copy (2 pages) has no page [3]" in report.problems
 
 
+def test_a_renamed_document_keeps_its_files_suffix(tmp_path: Path) -> None:
+    files = {"talk": "talk.mp4", "tour": "tour.webm", "report": "report.pdf", "bare": "bare"}
+    parts = []
+    for number, name in enumerate(("first", "second")):
+        corpus = corpus_at(tmp_path / name, {document: [number, 9] for document in files})
+        asked = [ask(f"{name}-{document}", document, 2) for document in files]
+        for question, file in zip(asked, files.values(), strict=True):
+            question.meta_info.file_name = file
+        parts.append(Part(name, corpus, asked))
+    report = merge_corpora(parts, tmp_path / "out")
+    questions = {one.uid: one for one in read_questions(tmp_path / "out" / "questions.test.parquet")}
+    assert report.problems == []
+    for document, file in files.items():
+        assert questions[f"first-{document}"].meta_info.file_name == file
+        assert questions[f"second-{document}"].meta_info.file_name == f"second__{file}"
+        assert questions[f"second-{document}"].gold_page_ids == [f"second__{document}_2"]
+
+
 def test_recall_over_the_merged_corpus(parts: list[Part], tmp_path: Path) -> None:
     merge_corpora(parts, tmp_path / "out")
     questions = read_questions(tmp_path / "out" / "questions.test.parquet")

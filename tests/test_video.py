@@ -15,6 +15,7 @@ from conftest import RankedEngine, ScriptedPolicy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from tiny_checkpoints import make_checkpoint
 
 from vrag_nb.agent.memory_environment import MemoryEnvironment
 from vrag_nb.agent.memory_items import KINDS, VideoKind, kinds_of, nearest_frames, observations
@@ -32,7 +33,9 @@ from vrag_nb.documents.pages import page_image, prepare_corpus
 from vrag_nb.documents.settings import RenderSettings, VideoSettings
 from vrag_nb.documents.sources import SourceError, VideoSource
 from vrag_nb.documents.video import sample
-from vrag_nb.records import Frame, MetaInfo, Page, Question, read_pages
+from vrag_nb.records import Frame, MetaInfo, Page, Question, read_pages, write_pages
+from vrag_nb.retrieval.embedders import load_embedder
+from vrag_nb.retrieval.engine import SearchEngine, build_index
 
 SIZE = (160, 120)
 SHORT = VideoSettings(chunk_seconds=2, frame_rate=2)
@@ -473,3 +476,32 @@ def test_a_merged_corpus_has_its_videos_frames(corpus, tmp_path):
     assert all((tmp_path / "out" / image).is_file() for page in pages for image in page.images)
     (page,) = [page for page in pages if page.document == "two__talk"]
     assert page.images[1].startswith("pages/two__talk_1.")
+
+
+def test_chunks_are_embedded_by_their_frames_where_the_embedder_takes_videos(corpus, tmp_path):
+    kind = "gve-3b"
+    embedder = load_embedder(kind, make_checkpoint(kind, tmp_path / kind), device="cpu", batch_size=3)
+    pages = {page.page_id: page for page in read_pages(corpus)}
+    build_index(corpus, tmp_path / "index", embedder, progress=False)
+    index = SearchEngine.open(corpus, tmp_path / "index", embedder).index
+    for name, page in pages.items():
+        if page.video:
+            frames = [Image.open(corpus / frame.image).convert("RGB") for frame in page.video.frames]
+            (wanted,) = embedder.embed_videos([frames], seconds=(page.video.end - page.video.start) / len(frames))
+            (as_a_sheet,) = embedder.embed_pages([page_image(corpus, page)], [""])
+            assert not np.allclose(as_a_sheet, wanted, atol=1e-3)
+        else:
+            (wanted,) = embedder.embed_pages([page_image(corpus, page)], [""])
+        np.testing.assert_allclose(index.vectors(index.row_of[name]), wanted, atol=2e-3)
+
+    odd = [page.model_copy(deep=True) for page in pages.values()]
+    odd[-1].video.frames[0].width += 2  # a stream that changed its size
+    copy = tmp_path / "copy"
+    merge_corpora([Part("one", corpus)], copy)
+    write_pages(copy, odd)
+    build_index(copy, tmp_path / "odd", embedder, progress=False)
+    index = SearchEngine.open(copy, tmp_path / "odd", embedder).index
+    (as_a_sheet,) = embedder.embed_pages([page_image(copy, odd[-1])], [""])
+    np.testing.assert_allclose(index.vectors(index.row_of[odd[-1].page_id]), as_a_sheet, atol=2e-3)
+    with pytest.raises(TypeError, match="bm25 takes no videos"):
+        load_embedder("bm25").embed_videos([[]])

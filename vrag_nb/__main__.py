@@ -7,6 +7,7 @@
                                       ViDoSeek's or MMLongBench-Doc's own file; --corpus DIR for a prepared corpus
     report RESULTS ... --out DIR      evaluations as one page: tables, figures, failures; several seeds are averaged
     merge OUT --part NAME CORPUS QUESTIONS ...              several prepared corpora to one
+    import-dataset SOURCE OUT         parquet files, or what `datasets` saved, to page images and questions
     realdocs DIR                      recall on a folder of MMLongBench-Doc
 
 What a user got wrong is one line and exit code 2; a notebook that failed is one line and exit code 1.
@@ -28,6 +29,17 @@ from vrag_nb.retrieval.serving.options import add_serving_arguments
 if TYPE_CHECKING:
     from vrag_nb.profiles import Profile
     from vrag_nb.retrieval.building import BuildReport
+
+DATASET_COLUMNS = {
+    "image": "the page image",
+    "document": "which document it is of; none: of its own",
+    "file": "the image's file name",
+    "page": "its number in the document; none: in row order",
+    "text": "the page's text",
+    "query": "a question about the page; none: no questions",
+    "answer": "the question's answer, or a list of answers",
+    "uid": "the question's own name",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -253,6 +265,30 @@ def merge(options: argparse.Namespace) -> None:
     print(f"{report.documents} documents, {report.pages} pages, {report.questions} questions in {options.out}")
 
 
+def import_dataset(options: argparse.Namespace) -> None:
+    """A data set of page images to a prepared corpus."""
+    from vrag_nb.documents.dataset_pages import import_dataset as bring_in
+    from vrag_nb.documents.dataset_rows import Columns
+    from vrag_nb.documents.merging import QUESTIONS
+
+    given = {meaning: getattr(options, f"{meaning}_column") for meaning in DATASET_COLUMNS}
+    columns = Columns(**{meaning: "" if name == "none" else name for meaning, name in given.items()})
+    report = bring_in(
+        options.source,
+        options.out,
+        columns,
+        split=options.split,
+        first_page=options.first_page,
+        workers=options.workers,
+    )
+    print("columns: " + ", ".join(f"{meaning} {column}" for meaning, column in report.columns.items()))
+    _list([f"skipped {entry.file}: {entry.reason}" for entry in report.skipped])
+    _list([f"{entry.file}: {entry.reason}" for entry in report.notes])
+    print(f"{report.rows} rows: {report.documents} documents, {report.pages} pages in {options.out}")
+    if report.questions:
+        print(f"{report.questions} questions in {options.out / QUESTIONS}")
+
+
 def realdocs(options: argparse.Namespace) -> None:
     """The profile's retriever and BM25 side by side on real documents."""
     from vrag_nb.evaluation.realdocs import evaluate_realdocs
@@ -347,6 +383,18 @@ def _parser() -> argparse.ArgumentParser:
     one = _command(commands, "merge", merge, "several prepared corpora and their questions to one", profile=False)
     one.add_argument("out", type=Path, metavar="OUT", help="the merged corpus folder")
     one.add_argument("--part", nargs=3, action="append", required=True, metavar=("NAME", "CORPUS", "QUESTIONS"))
+    one = _command(
+        commands, "import-dataset", import_dataset, "a data set of page images (parquet, datasets) to a corpus", False
+    )
+    one.add_argument(
+        "source", type=Path, metavar="SOURCE", help="a parquet file, a folder of them, or a saved data set"
+    )
+    one.add_argument("out", type=Path, metavar="OUT", help="the corpus folder; then index --corpus OUT")
+    one.add_argument("--split", metavar="NAME", help="one split of several (default: all parquet files)")
+    one.add_argument("--first-page", type=int, choices=(0, 1), default=1, help="what its pages count from (default: 1)")
+    one.add_argument("--workers", type=_positive, metavar="N", help="processes (default: one a core)")
+    for meaning, words in DATASET_COLUMNS.items():
+        one.add_argument(f"--{meaning}-column", metavar="NAME", help=f"{words} (default: by its usual names)")
     one = _command(commands, "realdocs", realdocs, "recall on a folder of MMLongBench-Doc (documents/, samples.json)")
     one.add_argument("folder", type=Path, metavar="DIR")
     one.add_argument("--work", type=Path, default=Path("data/corpora/realdocs"), metavar="DIR")

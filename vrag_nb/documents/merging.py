@@ -162,8 +162,10 @@ def _take_question(
         uid = _free(f"{part.name}__{uid}", merged.questions)
         report.renamed.append(f"{part.name}: question {question.uid} is {uid} here")
     document = documents.get(question.document)
-    changes = {"file_name": f"{document}.pdf"} if document is not None and document != question.document else {}
-    meta = question.meta_info.model_validate({**question.meta_info.model_dump(), **changes, "part": part.name})
+    changes = {"part": part.name}
+    if document is not None and document != question.document:  # a video's file keeps its suffix
+        changes["file_name"] = document + question.meta_info.file_name.removeprefix(question.document)
+    meta = question.meta_info.model_validate({**question.meta_info.model_dump(), **changes})
     merged.questions[uid] = question.model_copy(update={"uid": uid, "meta_info": meta})
 
 

@@ -41,12 +41,12 @@ def _name_documents(files: Iterable[Path]) -> Iterator[tuple[str, Path]]:
     for relative in sorted(files, key=lambda file: (file.suffix.lower() != ".pdf", file.as_posix())):
         plain = "__".join(relative.with_suffix("").parts)
         candidates = [plain, "__".join(relative.parts), f"{plain}~{_short_hash(relative)}"]
-        name = next(name for name in map(_safe_name, candidates) if name.casefold() not in taken)
+        name = next(name for name in map(safe_name, candidates) if name.casefold() not in taken)
         taken.add(name.casefold())
         yield name, relative
 
 
-def _safe_name(name: str) -> str:
+def safe_name(name: str) -> str:
     """The name without what a file system, a URL or a shell would stumble over; cut, with a hash, when too long."""
     safe = re.sub(r'[\x00-\x1f\x7f<>:"/\\|?*]', "_", unicodedata.normalize("NFC", name))
     safe = safe.encode("utf-8", "replace").decode("utf-8").strip(" ").lstrip(".") or "document"

@@ -108,7 +108,7 @@ class PdfSource(Source):
             try:
                 pages = document.page_count
             except Exception as error:  # a page tree that leads nowhere
-                raise SourceError(f"broken PDF: {_in_words(error)}") from None
+                raise SourceError(f"broken PDF: {in_words(error)}") from None
         if pages == 0:
             raise SourceError("holds no page")
         if pages > settings.max_pages:
@@ -121,7 +121,7 @@ class PdfSource(Source):
                 try:
                     yield self._page(document[number - 1], settings)
                 except Exception as error:  # MuPDF raises a class of its own for every kind of damage
-                    yield SourceError(f"cannot be rendered: {_in_words(error)}")
+                    yield SourceError(f"cannot be rendered: {in_words(error)}")
 
     def _page(self, page: pymupdf.Page, settings: RenderSettings) -> Rendered:
         import pymupdf
@@ -139,7 +139,7 @@ class PdfSource(Source):
         zoom = dpi / POINTS_PER_INCH
         pixels = page.get_pixmap(matrix=pymupdf.Matrix(zoom, zoom), colorspace=pymupdf.csRGB, alpha=False)
         image = Image.frombytes("RGB", (pixels.width, pixels.height), pixels.samples)
-        return Rendered(image, _clean_text(page.get_text("text", sort=True)), note)
+        return Rendered(image, clean_text(page.get_text("text", sort=True)), note)
 
 
 @source_kind(".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff")
@@ -151,7 +151,7 @@ class ImageSource(Source):
             try:
                 frames = getattr(image, "n_frames", 1) if image.format == "TIFF" else 1
             except Exception as error:  # its directories lead nowhere
-                raise SourceError(f"broken image: {_in_words(error)}") from None
+                raise SourceError(f"broken image: {in_words(error)}") from None
         if frames > settings.max_pages:
             raise SourceError(f"{frames} frames, more than the limit of {settings.max_pages}; raise max_pages")
         return frames
@@ -161,22 +161,9 @@ class ImageSource(Source):
             for number in range(first, last + 1):
                 try:
                     image.seek(number - 1)
-                    yield self._frame(image, settings)
+                    yield picture_page(image, settings)
                 except Exception as error:
-                    yield SourceError(f"cannot be read: {_in_words(error)}")
-
-    def _frame(self, image: Image.Image, settings: RenderSettings) -> Rendered:
-        width, height = image.size
-        # Decoding needs all of it in memory at once: a bomb is refused by its header, before any pixel is read.
-        if width * height > 16 * settings.max_page_pixels:
-            raise SourceError(f"{width} x {height} pixels, far over max_page_pixels; scale it down or raise the limit")
-        flat = _on_white(ImageOps.exif_transpose(image))
-        if width * height <= settings.max_page_pixels:
-            return Rendered(flat)
-        scale = math.sqrt(settings.max_page_pixels / (width * height))
-        size = (max(1, int(flat.width * scale)), max(1, int(flat.height * scale)))
-        note = f"{width} x {height} pixels: scaled to {size[0]} x {size[1]} to fit max_page_pixels"
-        return Rendered(flat.resize(size, Image.Resampling.LANCZOS), note=note)
+                    yield SourceError(f"cannot be read: {in_words(error)}")
 
 
 @source_kind(*VIDEO_SUFFIXES)
@@ -191,7 +178,7 @@ class VideoSource(Source):
         except SourceError:
             raise
         except Exception as error:  # damage that FFmpeg took for a video
-            raise SourceError(f"broken video: {_in_words(error)}") from None
+            raise SourceError(f"broken video: {in_words(error)}") from None
 
     def render(self, path: Path, first: int, last: int, settings: RenderSettings) -> Iterator[Rendered | SourceError]:
         from vrag_nb.documents import video
@@ -201,7 +188,25 @@ class VideoSource(Source):
         except SourceError:
             raise
         except Exception as error:
-            raise SourceError(f"cannot be read: {_in_words(error)}") from None
+            raise SourceError(f"cannot be read: {in_words(error)}") from None
+
+
+def picture_page(image: Image.Image, settings: RenderSettings) -> Rendered:
+    """An opened picture as a page: upright, RGB on white, scaled down where it is too large.
+
+    Raises SourceError for one too large to be decoded, and Pillow's errors for one that is broken.
+    """
+    width, height = image.size
+    # Decoding needs all of it in memory at once: a bomb is refused by its header, before any pixel is read.
+    if width * height > 16 * settings.max_page_pixels:
+        raise SourceError(f"{width} x {height} pixels, far over max_page_pixels; scale it down or raise the limit")
+    flat = _on_white(ImageOps.exif_transpose(image))
+    if width * height <= settings.max_page_pixels:
+        return Rendered(flat)
+    scale = math.sqrt(settings.max_page_pixels / (width * height))
+    size = (max(1, int(flat.width * scale)), max(1, int(flat.height * scale)))
+    note = f"{width} x {height} pixels: scaled to {size[0]} x {size[1]} to fit max_page_pixels"
+    return Rendered(flat.resize(size, Image.Resampling.LANCZOS), note=note)
 
 
 @contextmanager
@@ -215,7 +220,7 @@ def _open_pdf(path: Path) -> Iterator[pymupdf.Document]:
     try:
         document = pymupdf.open(path, filetype="pdf")
     except Exception as error:
-        raise SourceError(f"broken PDF: {_in_words(error).replace(str(path), path.name)}") from None
+        raise SourceError(f"broken PDF: {in_words(error).replace(str(path), path.name)}") from None
     with document:
         if document.needs_pass:
             raise SourceError("encrypted: a password is needed; decrypt it first")
@@ -231,7 +236,7 @@ def _open_image(path: Path) -> Iterator[Image.Image]:
         try:
             image = Image.open(path)
         except Exception as error:
-            raise SourceError(f"broken image: {_in_words(error).replace(str(path), path.name)}") from None
+            raise SourceError(f"broken image: {in_words(error).replace(str(path), path.name)}") from None
         with image:
             yield image
 
@@ -246,13 +251,14 @@ def _on_white(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def _clean_text(text: str) -> str:
+def clean_text(text: str) -> str:
     """The text layer without NULs and lone surrogates (parquet and JSON refuse them) and without trailing blanks."""
     text = text.replace("\x00", "").encode("utf-8", "ignore").decode("utf-8")
     return "\n".join(line.rstrip() for line in text.strip().splitlines())
 
 
-def _in_words(error: Exception) -> str:
+def in_words(error: Exception) -> str:
+    """The first line of what an error says, or its kind."""
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
 
 
@@ -303,7 +309,7 @@ def count_pages(source: Path, settings: RenderSettings) -> int | str:
     try:
         return source_for(source).count(source, settings)
     except (SourceError, OSError, MemoryError) as error:
-        return _in_words(error)
+        return in_words(error)
 
 
 def render_block(block: Block) -> list[Written]:
@@ -315,7 +321,7 @@ def render_block(block: Block) -> list[Written]:
         for number, page in zip(numbers, rendered, strict=True):
             written.append(_write_page(block, number, page))
     except (SourceError, OSError, MemoryError) as error:
-        written += [Written(number, error=_in_words(error)) for number in numbers[len(written) :]]
+        written += [Written(number, error=in_words(error)) for number in numbers[len(written) :]]
     return written
 
 

@@ -248,11 +248,32 @@ def embed_unit(
     """
     arrays: list[np.ndarray] = []
     for batch in batches(unit.pages, embedder.batch_size):
-        made = embedder.embed_pages([page_image(corpus, page) for page in batch], [page.text for page in batch])
-        _check_shapes(embedder, batch, made)
-        arrays += [array.astype(VECTOR_TYPE) for array in made]
+        arrays += [array.astype(VECTOR_TYPE) for array in _embed_batch(corpus, embedder, batch)]
         done(len(batch))
     write_unit(folder, unit, identity(embedder), arrays)
+
+
+def _embed_batch(corpus: Path, embedder: Embedder, batch: Sequence[Page]) -> list[np.ndarray]:
+    """Pages by their images; chunks of videos by their frames, where the embedder takes these."""
+    pages = [page for page in batch if not (embedder.takes_videos and _has_clip(page))]
+    images = [page_image(corpus, page) for page in pages]
+    made = embedder.embed_pages(images, [page.text for page in pages]) if pages else []
+    _check_shapes(embedder, pages, made)
+    vectors = {page.page_id: array for page, array in zip(pages, made, strict=True)}
+    for page in batch:
+        if page.page_id not in vectors and page.video:
+            frames = [page_image(corpus, page.model_copy(update={"image": frame.image})) for frame in page.video.frames]
+            # as if evenly spaced: a picture that stands still is there once
+            seconds = (page.video.end - page.video.start) / len(frames)
+            made = embedder.embed_videos([frames], max(seconds, 0.001))
+            _check_shapes(embedder, [page], made)
+            vectors[page.page_id] = made[0]
+    return [vectors[page.page_id] for page in batch]
+
+
+def _has_clip(page: Page) -> bool:
+    """Whether the page's frames are a clip; where a stream changed its size, they are not, and their sheet serves."""
+    return page.video is not None and len({(frame.width, frame.height) for frame in page.video.frames}) == 1
 
 
 def _check_shapes(embedder: Embedder, batch: Sequence[Page], made: Sequence[np.ndarray]) -> None:

@@ -54,6 +54,7 @@ class Embedder(ABC):
 
     name: ClassVar[str] = ""  # the registry's name, set by `register`
     multi_vector: bool = True
+    takes_videos: ClassVar[bool] = False  # whether chunks of videos are embedded by their frames, not as their sheets
     dim: int
     checkpoint: str = ""
     fingerprint: str
@@ -67,6 +68,13 @@ class Embedder(ABC):
     @abstractmethod
     def embed_queries(self, queries: list[str]) -> list[np.ndarray]:
         """One (n_tokens, dim) float32 array a query."""
+
+    def embed_videos(self, clips: Sequence[Sequence[Image.Image]], seconds: float = 1.0) -> list[np.ndarray]:
+        """One (n_tokens, dim) float32 array a clip: its frames in order, all of one size, `seconds` apart.
+
+        Raises TypeError where an embedder takes no videos.
+        """
+        raise TypeError(f"{self.name} takes no videos: embed the sheet of a chunk as a page")
 
     def similarity_map(self, query: str, image: Image.Image) -> SimilarityMap:
         """Token-by-patch similarity, for display. Raises TypeError where an embedder has no patches to show."""

@@ -22,6 +22,7 @@ import numpy as np
 import torch
 
 from vrag_nb.records import Hit
+from vrag_nb.retrieval.mapping import map_array
 from vrag_nb.retrieval.storage import REBUILD, IndexCorruptError, IndexKind, Manifest, check_files, read_manifest
 
 EXACT_UP_TO = 4000  # pages that are scored exhaustively unless told otherwise
@@ -95,7 +96,7 @@ class VectorIndex(PageIndex):
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         super().__init__(folder, manifest)
         self.lengths = np.array([page.vectors for page in manifest.pages], np.int64)
-        self._shards = [np.load(self.folder / name, mmap_mode="r") for name in manifest.shards]
+        self._shards = [self._map(name) for name in manifest.shards]
         self._first_row = np.arange(len(self._shards) + 1) * manifest.shard_pages
         self._first_row[-1] = len(self.page_ids)
         for number, name in enumerate(manifest.shards):
@@ -103,6 +104,12 @@ class VectorIndex(PageIndex):
             if self._shards[number].shape != expected:
                 raise IndexCorruptError(f"{folder}/{name}: shape {self._shards[number].shape}, expected {expected}")
         self._faiss = self._read_faiss(manifest.faiss) if manifest.faiss else None
+
+    def _map(self, name: str) -> np.ndarray:
+        try:
+            return map_array(self.folder / name)
+        except ValueError as error:
+            raise IndexCorruptError(f"{error}; {REBUILD}") from None
 
     def _read_faiss(self, name: str) -> faiss.Index:
         try:

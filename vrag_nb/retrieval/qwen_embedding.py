@@ -39,6 +39,7 @@ class QwenVLEmbedder(Embedder):
     """
 
     multi_vector = False
+    takes_videos = True
     model_class: ClassVar[str]
     processor_class: ClassVar[str]
     default_checkpoint: ClassVar[str]
@@ -82,7 +83,7 @@ class QwenVLEmbedder(Embedder):
             "query_instruction": query_instruction,
             "page_instruction": page_instruction,
         }
-        says = f"{query_instruction}|{page_instruction}"
+        says = f"{query_instruction}|{page_instruction}|frames"  # chunks of videos were once embedded as their sheets
         self.fingerprint = f"{loaded.weights}/{dtype}/{max_visual_tokens or 'as saved'}/{says}"
 
     def embed_pages(self, images: list[Image.Image], texts: list[str]) -> list[np.ndarray]:
