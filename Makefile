@@ -4,7 +4,7 @@
 #   make nano-eval    the same with the whole test split
 #   make foreign      the same questions on slides that another engine drew
 #   make test         all tests, notebooks and browser included     make lint     ruff and mypy
-#   make lab          JupyterLab on the notebooks                   make serve    the search engine over HTTP
+#   make lab          JupyterLab on notebooks/index.ipynb           make serve    the search engine over HTTP
 #   make report       tables, figures and failures of results/nano as one page (RESULTS="dir dir": other or more folders)
 #   make realdocs DIR=path   recall on a folder of MMLongBench-Doc  make bench    what survives kill -9
 #   make lock         requirements.lock anew from pyproject.toml
@@ -59,7 +59,7 @@ test: $(READY)
 	@$(PY) -m pytest $(ARGS)
 
 lab: $(READY)
-	@$(PY) -m jupyter lab --notebook-dir=. notebooks
+	@$(PY) -m jupyter lab --notebook-dir=. notebooks/index.ipynb
 
 serve: $(READY)
 	@$(PY) -m vrag_nb serve --profile $(PROFILE) --port $(PORT) $(ARGS)

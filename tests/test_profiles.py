@@ -137,6 +137,29 @@ def test_policies_and_options_come_from_the_profile(file: Path, tiny_vlm_folder:
         load_profile("odd", file).load_policy()
 
 
+def test_a_policy_of_ones_own_is_named_by_its_class(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "own_policy.py").write_text(
+        "class Mine:\n    def __init__(self, checkpoint, calm=False):\n        self.given = checkpoint, calm\n"
+    )
+    add(
+        file,
+        '  own:\n    extends: base\n    policy: {kind: "own_policy:Mine", checkpoint: me, options: {calm: true}}\n'
+        '  lost:\n    extends: own\n    policy: {kind: "own_policy:Yours"}\n'
+        "  odd:\n    extends: own\n    policy: {options: {loud: 1}}\n"
+        "  typo:\n    extends: own\n    policy: {kind: transformer}\n",
+    )
+    assert load_profile("own", file).load_policy().given == ("me", True)  # type: ignore[attr-defined]
+    with pytest.raises(ProfileError, match=r"profile lost, field policy\.kind: .*'Yours'"):
+        load_profile("lost", file).load_policy()
+    with pytest.raises(ProfileError, match=r"profile odd, field policy\.options: .*'loud'"):
+        load_profile("odd", file).load_policy()
+    with pytest.raises(ProfileError, match=r"field policy\.kind: should be one of transformers, .* module:Class"):
+        load_profile("typo", file)
+
+
 def test_an_endpoint_needs_its_key(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_SUCH_KEY", raising=False)
     policy = "{kind: openai, checkpoint: m, options: {api_key_env: NO_SUCH_KEY}}"

@@ -76,6 +76,24 @@ def test_a_question_that_needs_two_pages_is_searched_page_by_page(environment: E
     assert [turn.action.query for turn in found.turns] == ["hint of both", "the other", None]
 
 
+def test_questions_that_people_wrote_are_worked_by_their_gold_regions_and_pages(environment: Environment) -> None:
+    region = {"page": 1, "box": REGION}
+    meta = [
+        MetaInfo(file_name="alpha.pdf", reference_page=[1], reference_regions=[region]),  # type: ignore[list-item]
+        MetaInfo(file_name="alpha.pdf", reference_page=[1], reference_regions=[region], needs_crop=False),  # type: ignore
+        MetaInfo(file_name="alpha.pdf", reference_page=[2]),
+        MetaInfo(file_name="alpha.pdf", reference_page=[1, 2]),
+    ]
+    asked = [
+        Question(uid=f"q{n}", query=f"What is {n}?", reference_answer="42", meta_info=one) for n, one in enumerate(meta)
+    ]
+    found = rollout(PrivilegedPlanner(asked), environment, asked, progress=False)
+    kinds = [[turn.action.kind for turn in one.turns] for one in found]
+    assert kinds == [["search", "bbox", "answer"], ["search", "answer"], ["search", "search", "answer"], kinds[2]]
+    assert all(one.answer == "42" and fault(one) is None for one in found)
+    assert [one.turns[-1].thought for one in found] == ["I read 42."] * 3 + ["I have seen what I need."]
+
+
 def test_a_question_it_was_not_told_of_is_an_error(environment: Environment) -> None:
     [found] = rollout(PrivilegedPlanner([question("known")]), environment, [question("unknown")], progress=False)
     assert found.status == "error"

@@ -16,6 +16,7 @@ from vrag_nb.agent.environment import Environment
 from vrag_nb.agent.observers import Settings
 from vrag_nb.agent.rollout import rollout
 from vrag_nb.evaluation.compare import compare_policies
+from vrag_nb.learning import stages
 from vrag_nb.learning.curves import wandb_reporting
 from vrag_nb.learning.experts import GroundedPolicy, PrivilegedPlanner
 from vrag_nb.learning.sampled_data import read_rows
@@ -159,3 +160,14 @@ def test_checkpoints_are_compared_question_by_question(tiny_corpus: Path, tmp_pa
     assert (tmp_path / "comparison.png").stat().st_size > 5000
     assert compare_policies({}, tmp_path / "none") == {"answers": {}, "comparisons": {}}
     assert not (tmp_path / "none").exists()
+
+
+def test_a_stage_whose_forerunner_is_missing_says_which_to_run(
+    tmp_path: Path, tiny_corpus: Path, tiny_vlm_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = profile(tiny_corpus, tiny_vlm_folder)
+    monkeypatch.setattr(stages, "load_profile", lambda name, file: one)
+    for stage, before in (("sft", "sample"), ("grpo", "sft")):
+        monkeypatch.setattr("sys.argv", ["stages", stage, "--out", str(tmp_path)])
+        with pytest.raises(SystemExit, match=f"stages {stage}: there is no .*: run the stage '{before}'"):
+            stages.main()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator
 from pydantic_core import PydanticCustomError
 
 from vrag_nb.retrieval.storage import Compression
@@ -50,13 +51,28 @@ class RetrieverPart(Part):
     fused_with: RetrieverPart | None = None
 
 
+POLICIES = {  # kind: the class that is given (checkpoint, **options)
+    "transformers": "vrag_nb.agent.transformers_policy:TransformersPolicy",
+    "openai": "vrag_nb.agent.openai_policy:OpenAIPolicy",
+    "vllm": "vrag_nb.agent.vllm_policy:VLLMPolicy",
+}
+
+
+def _policy_kind(kind: str) -> str:
+    if kind not in POLICIES and not re.fullmatch(r"\w+(\.\w+)*:\w+", kind):
+        known = ", ".join(POLICIES)
+        raise PydanticCustomError("policy_kind", f"should be one of {known}, or a class of your own as module:Class")
+    return kind
+
+
 class PolicyPart(Part):
     """A kind of policy, what it runs (a folder, a hub id, an endpoint's model name) and its class's options.
 
-    A key is never one of them: profiles are committed and written into records.
+    kind: one of POLICIES, or a class of one's own as `module:Class`, given (checkpoint, **options) like those. A key is
+    never one of the options: profiles are committed and written into records.
     """
 
-    kind: Literal["transformers", "openai", "vllm"]
+    kind: Annotated[str, AfterValidator(_policy_kind)]
     checkpoint: str
     options: dict[str, Any] = Field(default_factory=dict)
 

@@ -26,6 +26,7 @@ from pydantic import ValidationError
 from vrag_nb.paths import project_path, shown_path
 from vrag_nb.profile_parts import (
     AGENTS,
+    POLICIES,
     AgentPart,
     CorpusPart,
     EvaluationPart,
@@ -56,11 +57,6 @@ if TYPE_CHECKING:  # torch and its friends take seconds to import: they wait unt
     from vrag_nb.retrieval.engine import SearchEngine
 
 RUNS_FILE = "papermill_runs.yaml"
-POLICIES = {  # kind: the class that is given (checkpoint, **options)
-    "transformers": "vrag_nb.agent.transformers_policy:TransformersPolicy",
-    "openai": "vrag_nb.agent.openai_policy:OpenAIPolicy",
-    "vllm": "vrag_nb.agent.vllm_policy:VLLMPolicy",
-}
 _WHOLE = ("options", "sizes", "narrated", "experts")  # fields that `extends` replaces instead of merging
 
 
@@ -197,10 +193,16 @@ class Profile(Part):
 
     def _policy(self, field: str, part: PolicyPart) -> Policy:
         checkpoint = part.checkpoint
-        if part.kind != "openai":  # an endpoint's model is a name, never a folder
+        if part.kind not in POLICIES:  # what a class of somebody's own makes of a name is its affair
+            folder = project_path(checkpoint)
+            checkpoint = str(folder) if folder.is_dir() else checkpoint
+        elif part.kind != "openai":  # an endpoint's model is a name, never a folder
             checkpoint = self._checkpoint(field, checkpoint)
-        module, _, name = POLICIES[part.kind].partition(":")
-        cls = getattr(importlib.import_module(module), name)
+        module, _, name = POLICIES.get(part.kind, part.kind).partition(":")
+        try:
+            cls = getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError) as error:
+            raise ProfileError(f"profile {self.name}, field {field}.kind: {error}") from error
         try:
             return cls(checkpoint, **with_addresses(part.options))
         except TypeError as error:

@@ -147,7 +147,9 @@ def write_page(executed: Path, page: Path) -> None:
     """The executed notebook as one HTML file with its pictures inside, replacing atomically."""
     from vrag_nb.offline_page import PageExporter
 
-    body, _ = PageExporter().from_notebook_node(nbformat.read(executed, as_version=4), {"metadata": {"name": page.stem}})
+    body, _ = PageExporter().from_notebook_node(
+        nbformat.read(executed, as_version=4), {"metadata": {"name": page.stem}}
+    )
     _replace(page, body)
 
 

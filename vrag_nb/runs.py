@@ -44,7 +44,15 @@ from vrag_nb.servers.started import Servers
 NOTEBOOKS = REPOSITORY / "notebooks"
 STATE = ".state"
 # Sources that no notebook's result depends on.
-_NO_PART = ("__main__.py", "runs.py", "run_pages.py", "servers/", "retrieval/server.py", "retrieval/serving/")
+_NO_PART = (
+    "__main__.py",
+    "runs.py",
+    "run_pages.py",
+    "servers/",
+    "retrieval/server.py",
+    "retrieval/serving/",
+    "display/landing.py",
+)
 _SOURCES = (".py", ".txt", ".js", ".css")
 
 

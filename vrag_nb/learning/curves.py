@@ -36,15 +36,23 @@ def read_log(path: Path) -> list[dict]:
 
 
 class CurveLog(TrainerCallback):
-    """Writes what a trainer logs to `log.jsonl`, one row per logged step; a resumed run forgets what it repeats."""
+    """Writes what a trainer logs to `log.jsonl`, one row per logged step; a resumed run forgets what it repeats.
+
+    Of several processes the first one writes.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._log: RunLog | None = None
+        self._resumed = 0
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.is_world_process_zero:
+            self._log, self._resumed = RunLog(self.path, state.global_step or -1), state.global_step
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
-        if self._log is None:
-            self._log = RunLog(self.path, state.global_step - 1)
+        if self._log is None or 0 < state.global_step == self._resumed:  # it validates again what is in the log
+            return
         numbers = {name: value for name, value in (logs or {}).items() if isinstance(value, int | float)}
         self._log.write(step=state.global_step, **numbers)
 

@@ -21,12 +21,13 @@ GROUND = (
     "Answer <bbox>[x1, y1, x2, y2]</bbox>, a little larger than needed.\n{thought}"
 )
 
+WHOLE_PAGE = (0.0, 0.0, 1.0, 1.0)  # page fractions
 GIVE_UP = 3  # pages seen in vain before a question without an answer is given up
 
 
 @dataclass(frozen=True)
 class _Fact:
-    """What a generated question says of one of the facts it needs (`needed_facts`)."""
+    """One of the facts a question needs: a generated one says them (`needed_facts`), of others the gold says where."""
 
     page: int
     box: Box  # page fractions
@@ -39,8 +40,9 @@ class PrivilegedPlanner(Policy):
     It searches with the question (with a hint per page, where facts of several pages are needed) until the gold page is
     shown, crops the gold region where the print is too small, keeps what it read in its thoughts, and answers. A
     question that nothing answers it gives up after GIVE_UP pages. What it knows of the state it reads off the
-    conversation, so it plays under the same rules as any model. Questions need `needed_facts` and `needs_crop` in their
-    meta_info (the generated corpora have them).
+    conversation, so it plays under the same rules as any model. The facts are the `needed_facts` of the meta_info (the
+    generated corpora have them), else its gold regions and gold pages: a region is then cropped, unless `needs_crop`
+    is false, and a page without one is looked at whole.
 
     slack: how far a box may reach beyond the gold region, as a share of its extent; drawn anew for each turn's seed.
     grid: boxes are then widened to multiples of so many shown pixels. One visual token by default: a model cannot see
@@ -127,12 +129,29 @@ def search_words(question: Question, read: int = 0) -> str:
 
 
 def _facts(question: Question) -> tuple[list[_Fact], bool]:
+    """The facts in the order in which they are looked for, and whether each has to be cropped."""
+    if not question.needed_facts:
+        return _gold_facts(question)
     found = [_Fact(fact["page"], tuple(fact["box"]), str(fact.get("value") or "")) for fact in question.needed_facts]
     return found, question.needs_crop
 
 
+def _gold_facts(question: Question) -> tuple[list[_Fact], bool]:
+    """The facts of a question that people wrote: its gold regions, and the gold pages that have none, whole."""
+    meta = question.meta_info
+    regions = [_Fact(one.page, one.box, "") for one in meta.reference_regions]
+    whole = [_Fact(page, WHOLE_PAGE, "") for page in meta.reference_page if page not in {one.page for one in regions}]
+    facts = regions + whole
+    if len(facts) == 1:
+        facts = [replace(facts[0], value=question.reference_answer)]
+    small = bool((meta.model_extra or {}).get("needs_crop", True))
+    return facts, small and bool(regions) and not whole
+
+
 def _told(facts: Sequence[_Fact]) -> str:
     values = [fact.value for fact in facts if fact.value]
+    if facts and not values:
+        return "I have seen what I need."
     return f"I read {', '.join(values)}." if values else "It is not there."
 
 

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import gather_object
 from datasets import Dataset
 from peft import PeftModel
 from pydantic import Field
@@ -49,14 +50,15 @@ from vrag_nb.learning.rewards import Reward, Scored, outcome
 from vrag_nb.learning.rows import Sampled, as_sample, micro_batches
 from vrag_nb.learning.segments import Algorithm, segments
 from vrag_nb.learning.step_figures import step_figures
-from vrag_nb.learning.trainers import ModelSettings, RestoresWeights, machine_arguments
+from vrag_nb.learning.trainers import ModelSettings, RestoresWeights, machine_arguments, process_group
 from vrag_nb.records import Question
 
 
 class GRPOSettings(ModelSettings):
     """One run. Defaults follow the paper (table 5) where it states them.
 
-    questions_per_step x group_size trajectories make a step; `micro_batch` of them go through the model at once. beta:
+    questions_per_step x group_size trajectories of each process make a step; `micro_batch` of them go through the model
+    at once: eight processes of four questions learn what one of thirty-two does. beta:
     weight of the KL to the starting model. max_length: tokens of one trajectory, images included. iterations: how often
     a step's trajectories are used. validate_every: steps between greedy rollouts of the development questions.
     algorithm: grpo, gspo or ggpo; the last wants VimRAG's trajectories.
@@ -111,8 +113,7 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
         scored = self._score(trajectories)
         judged = time.perf_counter()
         batch = self._batch(trajectories, scored, self._advantages(scored))
-        self.trajectories = trajectories
-        self._log_step(trajectories, scored)
+        self.trajectories = self._log_step(trajectories, scored)
         for name, seconds in (
             ("rollout", rolled - started),
             ("reward", judged - rolled),
@@ -167,15 +168,15 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         """Greedy rollouts of the development questions, shared out over the processes; logged as `eval_...`."""
-        mine = self.dev_questions[self.accelerator.process_index :: self.accelerator.num_processes]
+        share = -(-len(self.dev_questions) // self.accelerator.num_processes)
+        mine = self.dev_questions[self.accelerator.process_index * share :][:share]
         model: Any = self.model
         was_training, world = model.training, self._world
         model.eval()
         with torch.no_grad():
             found = rollout(self._greedy_policy, world, mine, concurrency=len(mine), progress=False)
         self._greedy_policy.forget()
-        self.dev_trajectories = found
-        self._log_step(found, self._score(found))
+        self.dev_trajectories = self._log_step(found, self._score(found))
         figures = {f"eval_{name}": sum(values) / len(values) for name, values in self._metrics["eval"].items()}
         self.log({})  # TRL adds the figures, under these names
         model.train(was_training)
@@ -204,10 +205,17 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
         samples = [sample for own in rows for sample in own]
         owners = [number for number, own in enumerate(rows) for _ in own]
         args: Any = self.args
-        count, missing = len(samples), -len(samples) % args.steps_per_generation
-        samples += [self._nothing(trajectories[0])] * missing  # TRL cuts a step's rows into equal parts
+        unlearned = sum(not any(one.written) for one in samples)
+        counts = self.accelerator.gather(torch.tensor([[len(samples), unlearned]], device=self.accelerator.device))
+        everyones, unlearned = counts.sum(0).tolist()
+        # TRL cuts a step's rows into equal parts, and gathers figures of them that every process must have as many of
+        missing = -(-int(counts[:, 0].max()) // args.steps_per_generation) * args.steps_per_generation - len(samples)
+        samples += [self._nothing(trajectories[0])] * missing
         advantages = torch.cat([advantages[torch.tensor(owners)], advantages.new_zeros(missing)])
-        self._metrics[self._mode]["unlearned_rate"].append(sum(not any(one.written) for one in samples) / len(samples))
+        metrics = self._metrics[self._mode]
+        metrics["unlearned_rate"].append(unlearned / everyones)
+        if self.settings.algorithm == "ggpo":
+            metrics["masked_share"] = gather_object(metrics["masked_share"])
         device, pad_id = self.accelerator.device, self.encoder.pad_id
 
         def padded(rows: list[list[int]], value: int, side: str) -> torch.Tensor:
@@ -221,7 +229,7 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
             "completion_mask": padded([[1] * len(row) for row in completions], 0, "right"),
             "tool_mask": padded([[int(own) for own in one.written] for one in samples], 0, "right"),
             "advantages": advantages.to(device),
-            "row_weight": torch.full((len(samples),), len(samples) / count, device=device),
+            "row_weight": torch.full((len(samples),), len(samples) * len(counts) / everyones, device=device),
         }
         ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
         batch["mm_token_type_ids"] = (ids == self.encoder.image_pad).int()
@@ -249,7 +257,7 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
         return Sampled(ids, [self.encoder.im_end], [False], Encoded([], [], []))
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
-        """TRL's mean over rows, without those that only fill up."""
+        """TRL's mean over rows, of all processes together and without those that only fill up."""
         return super()._compute_loss(model, inputs) * inputs["row_weight"].mean()
 
     def _reference(self, batch: dict[str, Any]) -> dict[str, torch.Tensor]:
@@ -289,12 +297,16 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
             kwargs |= {"pixel_values": None, "image_grid_thw": None, "num_images": None}
         return super()._get_per_token_logps_and_entropies(*args, **kwargs)
 
-    def _log_step(self, trajectories: Sequence[Trajectory], scored: Sequence[Scored]) -> None:
-        metrics = self._metrics[self._mode]
-        for name, value in step_figures(trajectories, scored, list(self.reward.parts)).items():
-            metrics[name].append(
-                self.accelerator.gather(torch.tensor(value, device=self.accelerator.device)).nanmean().item()
-            )
+    def _log_step(self, trajectories: Sequence[Trajectory], scored: Sequence[Scored]) -> list[Trajectory]:
+        """Log the figures of a step; the trajectories of all processes, which may have had different numbers of them.
+
+        One process's mean of means would be another figure than the mean.
+        """
+        pairs = gather_object(list(zip(trajectories, scored, strict=True)))
+        everyone = [trajectory for trajectory, _ in pairs]
+        for name, value in step_figures(everyone, [one for _, one in pairs], list(self.reward.parts)).items():
+            self._metrics[self._mode][name].append(value)
+        return everyone
 
 
 def was_right(trajectory: Trajectory, scored: Scored) -> bool:
@@ -318,8 +330,8 @@ def grpo_trainer(
 ) -> MultiTurnGRPOTrainer:
     """A trainer, ready to run; with `dev_questions` it validates as it goes.
 
-    Raises ValueError where a step's trajectories do not come out even or GGPO is asked for without a memory graph, and
-    what `ModelSettings.load` raises.
+    Raises ValueError where a step's trajectories do not come out even, there are fewer questions than a step takes, or
+    GGPO is asked for without a memory graph, and what `ModelSettings.load` raises.
     """
     if settings.algorithm == "ggpo" and not isinstance(environment, MemoryEnvironment):
         raise ValueError("algorithm ggpo needs VimRAG's memory graph: choose its agent, or algorithm grpo or gspo")
@@ -328,6 +340,13 @@ def grpo_trainer(
         raise ValueError(
             f"{settings.questions_per_step} questions x {settings.group_size} make {trajectories} trajectories, "
             f"which is no multiple of micro_batch {settings.micro_batch}"
+        )
+    processes = process_group().num_processes
+    if len(questions) < settings.questions_per_step * processes:  # TRL would train no step at all, and not say so
+        raise ValueError(
+            f"a step takes {settings.questions_per_step * processes} questions (questions_per_step "
+            f"{settings.questions_per_step}, {processes} processes), and there are {len(questions)}: lower "
+            "questions_per_step, or give more"
         )
     processor = AutoProcessor.from_pretrained(settings.checkpoint)
     rows = [{"prompt": [{"role": "user", "content": one.query}], "uid": one.uid} for one in questions]

@@ -12,7 +12,7 @@ epochs, cosine schedule with a tenth of warm-up, learning rate 1e-5; a nano mode
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ IGNORE = -100
 
 
 class SFTSettings(ModelSettings):
-    """One run. `batch_size` is per device. max_length: rows with more tokens, image tokens included, are left out and
+    """One run. batch_size: of each process. max_length: rows with more tokens, image tokens included, are left out and
     counted, since a conversation cut short would teach to stop. epochs count unless max_steps is above 0.
     """
 
@@ -77,7 +77,28 @@ def _length(row: dict[str, Any], encoder: ChatEncoder) -> int:
 
 
 class ResumableTrainer(RestoresWeights, SFTTrainer):
-    """TRL's trainer, where resuming brings the weights back."""
+    """TRL's trainer, where resuming brings the weights back and a step's loss is the mean over all its learned tokens,
+    however its rows fall to processes and to batches that are accumulated; no row counts twice an epoch.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # Qwen-VL's own loss takes no count of tokens, so transformers gives none. TRL's, which is used here, takes one;
+        # without it, each batch has the same weight, whatever is in it.
+        self.model_accepts_loss_kwargs = True
+
+    def get_batch_samples(self, epoch_iterator: Iterator[Any], num_batches: int, device: Any) -> Any:
+        """As transformers', which counts the learned tokens here, after the repeated rows have lost theirs."""
+        return super().get_batch_samples(map(self._unrepeated, epoch_iterator), num_batches, device)
+
+    def _unrepeated(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """The batch without labels of rows that only fill up: accelerate ends an epoch with some of its first rows,
+        where they do not come out even for the processes."""
+        state = self.accelerator.gradient_state
+        if state.end_of_dataloader and state.remainder > 0:
+            own = state.remainder - self.accelerator.process_index * self.args.per_device_train_batch_size
+            batch["labels"][max(0, own) :] = IGNORE
+        return batch
 
 
 def sft_trainer(settings: SFTSettings, callbacks: Sequence[TrainerCallback] = ()) -> ResumableTrainer:

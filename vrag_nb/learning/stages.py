@@ -9,6 +9,12 @@ The same on several GPUs, without a notebook:
 
     accelerate launch -m vrag_nb.learning.stages sft --profile 7b --out data/runs/7b
 
+or in two processes of a machine without any (`accelerate launch --cpu` starts one, whatever --num_processes says):
+
+    torchrun --nproc_per_node 2 -m vrag_nb.learning.stages sft --profile nano --out data/runs/two
+
+`sample`, `sft` and `grpo` follow each other in one folder; a stage whose forerunner is not there says so.
+
 Every stage goes on where it was cut short. What it made is kept only for what it was made with: when the settings, the
 data or the starting weights change, the folder is put aside as `<folder>.stale` and the stage starts anew.
 """
@@ -19,6 +25,7 @@ import argparse
 import hashlib
 import json
 import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,8 +43,8 @@ from vrag_nb.learning.sampled_data import write_dataset, write_sharegpt
 from vrag_nb.learning.sampling import Chosen, account, choose
 from vrag_nb.learning.sft import SFTSettings, sft_trainer
 from vrag_nb.learning.tables import TrajectoryTables
-from vrag_nb.learning.trainers import train
-from vrag_nb.paths import project_path
+from vrag_nb.learning.trainers import process_group, train
+from vrag_nb.paths import project_path, shown_path
 from vrag_nb.profiles import Profile, load_profile, sample
 from vrag_nb.records import Question
 from vrag_nb.retrieval.embedders import fingerprint_folder
@@ -138,20 +145,24 @@ def reinforcement(
 def claim(folder: Path, about: Mapping[str, Any]) -> None:
     """Make `folder` that of a stage made with `about`; one made with something else is put aside as `<folder>.stale`.
 
-    Of several processes the first one does it, and the others find it done.
+    Of several processes the first one does it, and the others wait until it is done.
     """
-    from accelerate import PartialState
+    processes = process_group()
+    folder = Path(folder)
+    digest = hashlib.sha256(json.dumps(_plain(about), sort_keys=True, default=str).encode()).hexdigest()
+    if processes.is_main_process:
+        _claim(folder, digest)
+    processes.wait_for_everyone()
 
-    with PartialState().main_process_first():
-        folder = Path(folder)
-        digest = hashlib.sha256(json.dumps(_plain(about), sort_keys=True, default=str).encode()).hexdigest()
-        written = folder / IDENTITY
-        if written.is_file() and json.loads(written.read_text(encoding="utf-8")) != digest:
-            stale = folder.with_name(f"{folder.name}.stale")
-            shutil.rmtree(stale, ignore_errors=True)
-            folder.rename(stale)
-        folder.mkdir(parents=True, exist_ok=True)
-        written.write_text(json.dumps(digest), encoding="utf-8")
+
+def _claim(folder: Path, digest: str) -> None:
+    written = folder / IDENTITY
+    if written.is_file() and json.loads(written.read_text(encoding="utf-8")) != digest:
+        stale = folder.with_name(f"{folder.name}.stale")
+        shutil.rmtree(stale, ignore_errors=True)
+        folder.rename(stale)
+    folder.mkdir(parents=True, exist_ok=True)
+    written.write_text(json.dumps(digest), encoding="utf-8")
 
 
 def _plain(value: Any) -> Any:
@@ -181,19 +192,37 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("stage", choices=["sample", "sft", "grpo"])
     parser.add_argument("--profile", default="nano")
+    parser.add_argument("--file", metavar="YAML", help="another file of profiles")
     parser.add_argument("--out", required=True, help="folder of all stages; each has its own below it")
     arguments = parser.parse_args()
-    profile, out = load_profile(arguments.profile), project_path(arguments.out)
-    if arguments.stage == "sft":
-        print(finetune(profile, out / "sampled" / "train.parquet", out / "sft"))
-        return
+    try:
+        said = _run_stage(arguments.stage, load_profile(arguments.profile, arguments.file), project_path(arguments.out))
+        process_group().print(said)
+    except (ValueError, FileNotFoundError) as error:
+        sys.exit(f"stages {arguments.stage}: {' '.join(str(error).split())}")
+
+
+def _run_stage(stage: str, profile: Profile, out: Path) -> str:
+    """Run one stage in its folder below `out`, and say what came of it."""
+    data, tuned = out / "sampled" / "train.parquet", out / "sft" / "final"
+    if stage == "sample" and process_group().num_processes > 1:
+        raise ValueError("sampling takes one process: start it with python -m, without a launcher")
+    if stage == "sft":
+        _need(data, "sample")
+        return shown_path(finetune(profile, data, out / "sft"))
+    if stage == "grpo":
+        _need(tuned / "config.json", "sft")
     environment = profile.load_environment()
     for_sampling, for_learning = profile.training_questions()
-    if arguments.stage == "sample":
-        print(f"{len(sample_experts(profile, for_sampling, environment, out / 'sampled').chosen.trajectories)} chosen")
-        return
+    if stage == "sample":
+        return f"{len(sample_experts(profile, for_sampling, environment, out / 'sampled').chosen.trajectories)} chosen"
     dev = profile.dev_questions()
-    print(train(reinforcement(profile, out / "sft" / "final", out / "grpo", for_learning, dev, environment)))
+    return shown_path(train(reinforcement(profile, tuned, out / "grpo", for_learning, dev, environment)))
+
+
+def _need(file: Path, stage: str) -> None:
+    if not file.is_file():
+        raise FileNotFoundError(f"there is no {shown_path(file)}: run the stage {stage!r} with the same --out first")
 
 
 if __name__ == "__main__":

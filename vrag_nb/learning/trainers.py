@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import warnings
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from accelerate import PartialState
 from pydantic import BaseModel, ConfigDict, Field
 from transformers import AutoModelForImageTextToText, PreTrainedModel
-from transformers.trainer_utils import get_last_checkpoint
+from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 # TRL sets these arguments itself, so nobody who reads the warning can do anything about it.
 for _name in ("gradient_checkpointing", "is_gradient_checkpointing"):
     warnings.filterwarnings("ignore", message=f"`{_name}` is deprecated", category=FutureWarning)
+
+PATIENCE = timedelta(minutes=30)  # for the slowest process, as in transformers; 10 where a card's group has no other
 
 
 class ModelSettings(BaseModel):
@@ -87,7 +92,7 @@ class RestoresWeights:
 def train(trainer: Any) -> Path:
     """Run to the end, from the last checkpoint where there is one; returns a folder that loads without peft."""
     out = Path(str(trainer.args.output_dir))
-    trainer.train(resume_from_checkpoint=get_last_checkpoint(str(out)) if out.is_dir() else None)
+    trainer.train(resume_from_checkpoint=_last_checkpoint(out))
     final = out / "final"
     model = trainer.accelerator.unwrap_model(trainer.model)
     if hasattr(model, "merge_and_unload") and not getattr(model, "is_loaded_in_4bit", False):
@@ -100,6 +105,20 @@ def train(trainer: Any) -> Path:
         trainer.processing_class.save_pretrained(final)
     trainer.accelerator.wait_for_everyone()
     return final
+
+
+def _last_checkpoint(folder: Path) -> str | None:
+    """The last one that is whole: its state is written last, so a kill while saving leaves a checkpoint without."""
+    whole = [path.parent for path in folder.glob(f"{PREFIX_CHECKPOINT_DIR}-*/{TRAINER_STATE_NAME}")]
+    return str(max(whole, key=lambda path: int(path.name.rpartition("-")[2]))) if whole else None
+
+
+def process_group() -> PartialState:
+    """The processes of this run, joined where a launcher started several; trainers find and keep what it made.
+
+    Without a CUDA card accelerate has to be told so, or each process takes itself for the only one.
+    """
+    return PartialState(cpu=not torch.cuda.is_available(), timeout=PATIENCE)
 
 
 def machine_arguments() -> dict[str, Any]:
