@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import warnings
 from datetime import timedelta
 from pathlib import Path
@@ -93,16 +94,21 @@ def train(trainer: Any) -> Path:
     """Run to the end, from the last checkpoint where there is one; returns a folder that loads without peft."""
     out = Path(str(trainer.args.output_dir))
     trainer.train(resume_from_checkpoint=_last_checkpoint(out))
-    final = out / "final"
+    final, unfinished = out / "final", out / "final.partial"  # renamed when whole: a kill leaves none that is not
+    if trainer.is_world_process_zero():
+        shutil.rmtree(unfinished, ignore_errors=True)
+    trainer.accelerator.wait_for_everyone()
     model = trainer.accelerator.unwrap_model(trainer.model)
     if hasattr(model, "merge_and_unload") and not getattr(model, "is_loaded_in_4bit", False):
         merged = model.merge_and_unload()
         if trainer.is_world_process_zero():
-            merged.save_pretrained(final)
+            merged.save_pretrained(unfinished)
     else:
-        trainer.save_model(str(final))  # gathers weights that lie in parts on several cards
+        trainer.save_model(str(unfinished))  # gathers weights that lie in parts on several cards
     if trainer.is_world_process_zero():
-        trainer.processing_class.save_pretrained(final)
+        trainer.processing_class.save_pretrained(unfinished)
+        shutil.rmtree(final, ignore_errors=True)
+        unfinished.rename(final)
     trainer.accelerator.wait_for_everyone()
     return final
 
