@@ -333,9 +333,11 @@ def test_a_server_that_does_not_start_fails_the_run_before_its_notebook(world: P
 
 
 DRIVER = """
+import signal
 import sys
 from pathlib import Path
 from vrag_nb import runs
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job is started deaf to it
 world = Path(sys.argv[1])
 runs.NOTEBOOKS = world / "notebooks"
 runs.execute_run("r", world / "runs.yaml")
@@ -355,7 +357,10 @@ def test_nothing_stays_behind_an_interrupted_or_killed_run(world: Path, number: 
     time.sleep(0.2)
     assert all(map(alive, pids(world)))
     driver.send_signal(number)
-    driver.wait(60)
+    try:
+        driver.wait(60)
+    finally:
+        driver.kill()
     assert gone(pids(world))
 
 
