@@ -32,6 +32,7 @@ from vrag_nb.nano.retriever import (
     embed_seen_pages,
     query_prefixes,
     see_pages,
+    train_retriever,
     word_loss,
 )
 from vrag_nb.nano.samples import IGNORE, collate, encode, looking_targets
@@ -307,3 +308,20 @@ def test_a_glyph_head_of_more_slots_takes_over_those_of_another():
     many.widen(few)
     tokens = torch.randn(5, 8)
     assert torch.allclose(many(tokens)[:, :2], few(tokens))
+
+
+def test_the_retriever_learns_on_pages_that_were_seen_once_and_resumes(pool, processor, tmp_path):
+    model = build_retriever(build_nano_vlm(processor.tokenizer, TINY), text_layers=2)
+    retriever_processor = build_retriever_processor(processor)
+    pages, questions = pool.pick(random.Random(0))
+    seen = see_pages(model, retriever_processor, pages[:3])
+    facts = [question.needed_facts[0] for question in questions if question.needed_facts]
+    groups = [QueryGroup([0, 1, 2], [(fact["search_hint"], fact["page"] - 1) for fact in facts if fact["page"] <= 3])]
+    tower = model.visual.blocks[0].attn.qkv.weight.detach().bfloat16()
+    text = model.language_model.layers[0].mlp.up_proj.weight.detach().bfloat16()
+    for steps in (1, 2):
+        options = {"steps": steps, "batch_size": 2, "decks_per_batch": 1, "compile_text": False}
+        train_retriever(model, retriever_processor, seen, groups, tmp_path, 600, **options)
+        assert load_state(tmp_path / "state.pt")["step"] == steps
+    assert torch.equal(model.visual.blocks[0].attn.qkv.weight, tower)
+    assert not torch.equal(model.language_model.layers[0].mlp.up_proj.weight, text)

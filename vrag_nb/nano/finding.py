@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from colpali_engine.loss import ColbertLoss
 from colpali_engine.models import ColQwen2_5, ColQwen2_5_Processor
 from PIL import Image
 from torch.utils.data import DataLoader, IterableDataset
@@ -34,14 +33,9 @@ from vrag_nb.nano.reading import linear_patch_embedding
 from vrag_nb.nano.retriever import (
     PAGE_BUDGET,
     SeenPage,
-    embed_query_texts,
-    embed_seen_pages,
     listed_words,
-    page_scores,
-    query_prefixes,
+    matching_losses,
     span_query,
-    tail_length,
-    word_loss,
     word_squares,
 )
 from vrag_nb.records import Question
@@ -185,8 +179,6 @@ def train_finding(
     if compile_text and shutil.which("g++"):
         for layer in model.language_model.layers:
             layer.compile(dynamic=True)
-    loss_function = ColbertLoss(temperature=0.02, normalize_scores=True)
-    tail = tail_length(processor)
     optimisers = Optimisers([*model.named_parameters(), *head.named_parameters()], muon_lr, adamw_lr, decay=decay)
     step, spent, means = 0, 0.0, {"accuracy": 0.0, "words": 0.0, "glyphs": 0.0}
     if state := load_state(folder / "state.pt"):
@@ -204,15 +196,10 @@ def train_finding(
         batch: FindingBatch = next(loader)
         tokens = visual(batch.pixels, grid_thw=batch.grids).pooler_output
         on_glyphs, glyphs = glyph_loss(head(tokens), batch.glyphs)
-        shown = batch.seen(tokens)
-        texts = batch.queries + batch.lists
-        embedded = embed_query_texts(model, processor, texts).float()
-        asked, found = embedded[: len(batch.queries)], embed_seen_pages(model, processor, shown).float()
-        on_words, words = word_loss(embedded, found, query_prefixes(processor, texts), shown, tail)
-        on_pages = loss_function(asked, found)
+        seen = batch.seen(tokens)
+        on_pages, on_words, right, words = matching_losses(model, processor, seen, batch.queries, batch.lists)
         (on_words + on_pages + GLYPH_WEIGHT * on_glyphs).backward()
         optimisers.step(done)
-        right = (page_scores(asked, found).argmax(1) == torch.arange(len(asked))).float().mean().item()
         for name, value in {"accuracy": right, "words": words, "glyphs": glyphs}.items():
             means[name] = 0.95 * means[name] + 0.05 * value
         step, spent = step + 1, time.perf_counter() - started

@@ -225,6 +225,26 @@ def word_loss(
     return loss, right.gather(1, scores.argmax(-1, keepdim=True)).float().mean().item()
 
 
+def matching_losses(
+    model: ColQwen2_5,
+    processor: ColQwen2_5_Processor,
+    pages: Sequence[SeenPage],
+    queries: Sequence[str],
+    lists: Sequence[str],
+) -> tuple[torch.Tensor, torch.Tensor, float, float]:
+    """Both InfoNCE losses of a batch, over pages and over words, and the shares of each that were right.
+
+    queries: one of each page. lists: words of each page, for the loss over words alone.
+    """
+    texts = [*queries, *lists]
+    embedded = embed_query_texts(model, processor, texts).float()
+    asked, found = embedded[: len(queries)], embed_seen_pages(model, processor, pages).float()
+    on_words, words_right = word_loss(embedded, found, query_prefixes(processor, texts), pages, tail_length(processor))
+    on_pages = ColbertLoss(temperature=0.02, normalize_scores=True)(asked, found)
+    right = (page_scores(asked, found).argmax(1) == torch.arange(len(queries))).float().mean().item()
+    return on_pages, on_words, right, words_right
+
+
 @torch.no_grad()
 def page_scores(asked: torch.Tensor, found: torch.Tensor) -> torch.Tensor:
     """MaxSim of (queries, n, 128) with (pages, s, 128), both with zeros at padding: (queries, pages)."""
@@ -308,8 +328,6 @@ def train_retriever(
     if compile_text and shutil.which("g++"):
         for layer in model.language_model.layers:
             layer.compile(dynamic=True)
-    loss_function = ColbertLoss(temperature=0.02, normalize_scores=True)
-    tail = tail_length(processor)
     step, spent, accuracy, word_accuracy = 0, 0.0, 0.0, 0.0
     some_queries, some_pages = draw_batch(rng, groups, batch_size, decks_per_batch)
     if not centred:
@@ -329,15 +347,10 @@ def train_retriever(
         shown = [pages[index] for index in gold]
         copied = [rng.random() < span_share for _ in queries]
         queries = [span_query(rng, p) if c and p.words else q for c, p, q in zip(copied, shown, queries, strict=True)]
-        texts = queries + [listed_words(rng, page) for page in shown]
-        embedded = embed_query_texts(model, processor, texts).float()
-        asked = embedded[: len(queries)]
-        found = embed_seen_pages(model, processor, shown).float()
-        on_words, words_right = word_loss(embedded, found, query_prefixes(processor, texts), shown, tail)
-        on_pages = loss_function(asked, found)
+        lists = [listed_words(rng, page) for page in shown]
+        on_pages, on_words, right, words_right = matching_losses(model, processor, shown, queries, lists)
         (on_words + on_pages).backward()
         optimisers.step(done)
-        right = (page_scores(asked, found).argmax(1) == torch.arange(len(queries))).float().mean().item()
         accuracy, word_accuracy = 0.95 * accuracy + 0.05 * right, 0.95 * word_accuracy + 0.05 * words_right
         step, spent = step + 1, time.perf_counter() - started
         done = progress(spent, seconds, step, steps)
