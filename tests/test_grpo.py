@@ -154,6 +154,16 @@ def test_pixels_reach_the_forward_pass(ready: Ready) -> None:
     assert torch.allclose(torch.cat(halves), seen, atol=1e-5)  # each row keeps its own images
 
 
+def test_columns_that_are_padding_in_every_row_change_nothing(ready: Ready) -> None:
+    one, batch = ready
+    sides = {"prompt_ids": (7, 0), "completion_ids": (0, 9), "prompt_mask": (7, 0), "completion_mask": (0, 9)}
+    wider = {**batch, "mm_token_type_ids": torch.nn.functional.pad(batch["mm_token_type_ids"], (7, 9))}
+    wider |= {name: torch.nn.functional.pad(batch[name], pads) for name, pads in sides.items()}
+    seen, again = one._all_logps(one.model, batch), one._all_logps(one.model, wider)
+    assert again.shape[1] == seen.shape[1] + 9
+    assert torch.allclose(again[:, :-9], seen, atol=1e-6)
+
+
 def test_long_trajectories_are_cut_after_a_turn(tiny_vlm_folder: Path, environment: Environment) -> None:
     encoder = ChatEncoder(AutoProcessor.from_pretrained(tiny_vlm_folder))
     [found] = rollout(

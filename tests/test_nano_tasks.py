@@ -19,7 +19,7 @@ from vrag_nb.nano.glyphs import CLASS_OF, EMPTY, GlyphHead
 from vrag_nb.nano.looking import UNASKED, covered_squares
 from vrag_nb.nano.lookups import drawn_table, reading_strip
 from vrag_nb.nano.model import FACTOR, NanoSize, build_nano_vlm, build_processor, save_checkpoint
-from vrag_nb.nano.optimisation import load_state
+from vrag_nb.nano.optimisation import load_state, training_dtype
 from vrag_nb.nano.recipe import tokenizer as make_tokenizer
 from vrag_nb.nano.retriever import (
     PAGE_BUDGET,
@@ -317,8 +317,8 @@ def test_the_retriever_learns_on_pages_that_were_seen_once_and_resumes(pool, pro
     seen = see_pages(model, retriever_processor, pages[:3])
     facts = [question.needed_facts[0] for question in questions if question.needed_facts]
     groups = [QueryGroup([0, 1, 2], [(fact["search_hint"], fact["page"] - 1) for fact in facts if fact["page"] <= 3])]
-    tower = model.visual.blocks[0].attn.qkv.weight.detach().bfloat16()
-    text = model.language_model.layers[0].mlp.up_proj.weight.detach().bfloat16()
+    tower = model.visual.blocks[0].attn.qkv.weight.detach().clone().to(training_dtype())
+    text = model.language_model.layers[0].mlp.up_proj.weight.detach().clone().to(training_dtype())
     for steps in (1, 2):
         options = {"steps": steps, "batch_size": 2, "decks_per_batch": 1, "compile_text": False}
         train_retriever(model, retriever_processor, seen, groups, tmp_path, 600, **options)

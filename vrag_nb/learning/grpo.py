@@ -47,7 +47,7 @@ from vrag_nb.agent.vision_cache import DEFAULT_CACHE_BYTES
 from vrag_nb.learning.advantages import group_advantages
 from vrag_nb.learning.curves import CurveLog
 from vrag_nb.learning.rewards import Reward, Scored, outcome
-from vrag_nb.learning.rows import Sampled, as_sample, micro_batches
+from vrag_nb.learning.rows import Sampled, as_sample, micro_batches, used_columns
 from vrag_nb.learning.segments import Algorithm, segments
 from vrag_nb.learning.step_figures import step_figures
 from vrag_nb.learning.trainers import ModelSettings, RestoresWeights, machine_arguments, process_group
@@ -290,12 +290,25 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
             parts.append(logps)
         return torch.cat(parts)
 
-    def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
-        """As TRL's; rows none of which has an image go without pixels rather than with no rows of them."""
+    def _get_per_token_logps_and_entropies(
+        self, model: Any, input_ids: torch.Tensor, attention_mask: torch.Tensor, logits_to_keep: int, **kwargs: Any
+    ) -> Any:
+        """As TRL's, without the columns that are padding in all of these rows, which the rest of the step asks for.
+
+        Rows none of which has an image go without pixels rather than with no rows of them.
+        """
         pixels = kwargs.get("pixel_values")
         if pixels is not None and not len(pixels):
             kwargs |= {"pixel_values": None, "image_grid_thw": None, "num_images": None}
-        return super()._get_per_token_logps_and_entropies(*args, **kwargs)
+        first, end = used_columns(attention_mask)
+        if kwargs.get("mm_token_type_ids") is not None:
+            kwargs["mm_token_type_ids"] = kwargs["mm_token_type_ids"][:, first:end]
+        unused = input_ids.shape[1] - end
+        logps, entropies, aux_loss = super()._get_per_token_logps_and_entropies(
+            model, input_ids[:, first:end], attention_mask[:, first:end], logits_to_keep - unused, **kwargs
+        )
+        widened = [None if one is None else torch.nn.functional.pad(one, (0, unused)) for one in (logps, entropies)]
+        return *widened, aux_loss
 
     def _log_step(self, trajectories: Sequence[Trajectory], scored: Sequence[Scored]) -> list[Trajectory]:
         """Log the figures of a step; the trajectories of all processes, which may have had different numbers of them.

@@ -56,3 +56,9 @@ def micro_batches(batch: dict[str, Any], size: int) -> Iterator[dict[str, Any]]:
             if isinstance(value, list) or (isinstance(value, torch.Tensor) and value.ndim)
         }
         yield unsplit_pixel_values_by_grid(part)
+
+
+def used_columns(attention_mask: torch.Tensor) -> tuple[int, int]:
+    """The first column of (rows, length) that is not padding in every row, and the one after the last."""
+    used = attention_mask.any(0).nonzero().flatten()
+    return int(used[0]), int(used[-1]) + 1

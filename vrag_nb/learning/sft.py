@@ -24,10 +24,12 @@ from trl import SFTConfig, SFTTrainer
 
 from vrag_nb.agent.encoding import ChatEncoder
 from vrag_nb.learning.curves import CurveLog
+from vrag_nb.learning.length_groups import LengthGroups
 from vrag_nb.learning.sampled_data import read_conversation, read_rows
 from vrag_nb.learning.trainers import ModelSettings, RestoresWeights, machine_arguments
 
 IGNORE = -100
+LENGTH = "length"
 
 
 class SFTSettings(ModelSettings):
@@ -64,12 +66,16 @@ class ConversationCollator:
 
 
 def load_rows(path: str | Path, encoder: ChatEncoder, max_length: int) -> tuple[Dataset, int]:
-    """The rows that fit, and how many did not. Raises ValueError naming the file when none is left."""
+    """The rows that fit, with their tokens in column LENGTH, and how many did not.
+
+    Raises ValueError naming the file when none is left.
+    """
     rows = read_rows(path)
-    fits = [index for index, row in enumerate(rows) if _length(row, encoder) <= max_length]
+    lengths = [_length(row, encoder) for row in rows]
+    fits = [index for index, length in enumerate(lengths) if length <= max_length]
     if not fits:
         raise ValueError(f"{path}: no trajectory has at most {max_length} tokens: raise max_length, or sample again")
-    return rows.select(fits), len(rows) - len(fits)
+    return rows.select(fits).add_column(LENGTH, [lengths[index] for index in fits]), len(rows) - len(fits)
 
 
 def _length(row: dict[str, Any], encoder: ChatEncoder) -> int:
@@ -86,6 +92,12 @@ class ResumableTrainer(RestoresWeights, SFTTrainer):
         # Qwen-VL's own loss takes no count of tokens, so transformers gives none. TRL's, which is used here, takes one;
         # without it, each batch has the same weight, whatever is in it.
         self.model_accepts_loss_kwargs = True
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> LengthGroups:
+        """Batches of similar lengths; the longest of a step costs what all of it does."""
+        rows: Any = self.train_dataset if train_dataset is None else train_dataset
+        batch = self.args.per_device_train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
+        return LengthGroups(rows[LENGTH], batch, self.args.seed)
 
     def get_batch_samples(self, epoch_iterator: Iterator[Any], num_batches: int, device: Any) -> Any:
         """As transformers', which counts the learned tokens here, after the repeated rows have lost theirs."""

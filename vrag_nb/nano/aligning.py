@@ -26,7 +26,7 @@ from vrag_nb.learning.curves import RunLog
 from vrag_nb.nano.attention import use_block_attention, use_window_attention
 from vrag_nb.nano.looking import Looking, Targets
 from vrag_nb.nano.model import FACTOR
-from vrag_nb.nano.optimisation import Optimisers, load_state, progress, save_state, to_bfloat16
+from vrag_nb.nano.optimisation import Optimisers, load_state, progress, save_state, to_training_dtype
 from vrag_nb.nano.reading import Level, linear_patch_embedding
 from vrag_nb.nano.samples import Sample, collate, exact_match, looking_targets
 
@@ -127,12 +127,12 @@ def train_streams(
     """
     torch.manual_seed(seed)
     linear_patch_embedding(model.model.visual)
-    to_bfloat16(model)
+    to_training_dtype(model)
     freeze_vision_blocks(model, frozen_vision)
     use_block_attention(model.model.language_model)
     use_window_attention(model.model.visual)
     looking = Looking(model, looking_weights)
-    to_bfloat16(looking)
+    to_training_dtype(looking)
     if compile_text and shutil.which("g++"):
         for layer in model.model.language_model.layers:
             layer.compile(dynamic=True)

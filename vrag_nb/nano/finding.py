@@ -28,7 +28,7 @@ from vrag_nb.nano.attention import use_block_attention, use_window_attention
 from vrag_nb.nano.deck_tasks import DeckPool, DrawnPage, repainted
 from vrag_nb.nano.glyphs import Glyph, GlyphHead, glyph_loss, slot_targets
 from vrag_nb.nano.model import FACTOR
-from vrag_nb.nano.optimisation import Optimisers, load_state, progress, save_state, to_bfloat16
+from vrag_nb.nano.optimisation import Optimisers, load_state, progress, save_state, to_training_dtype, training_dtype
 from vrag_nb.nano.reading import linear_patch_embedding
 from vrag_nb.nano.retriever import (
     PAGE_BUDGET,
@@ -89,7 +89,7 @@ class FindingBatches(IterableDataset):
         queries = [span_query(rng, b) if c else q for c, (q, _), b in zip(copied, drawn, bare, strict=True)]
         glyphs = [slot_targets(page.glyphs, *size, slots=SLOTS) for (_, page), size in zip(drawn, sizes, strict=True)]
         return FindingBatch(
-            inputs["pixel_values"].bfloat16(),
+            inputs["pixel_values"].to(training_dtype()),
             inputs["image_grid_thw"],
             torch.cat(glyphs),
             words,
@@ -172,8 +172,8 @@ def train_finding(
     if head_from:
         head.widen(head_from)
     linear_patch_embedding(visual)
-    to_bfloat16(model)
-    to_bfloat16(head)
+    to_training_dtype(model)
+    to_training_dtype(head)
     use_block_attention(model.language_model)
     use_window_attention(visual)
     if compile_text and shutil.which("g++"):

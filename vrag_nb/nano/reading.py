@@ -23,7 +23,7 @@ from transformers import Qwen2_5_VLForConditionalGeneration, Qwen2VLImageProcess
 from vrag_nb.learning.curves import RunLog
 from vrag_nb.nano.attention import use_window_attention
 from vrag_nb.nano.glyphs import Glyph, GlyphHead, glyph_loss, slot_targets
-from vrag_nb.nano.optimisation import Optimisers, load_state, progress, save_state, to_bfloat16
+from vrag_nb.nano.optimisation import Optimisers, load_state, progress, save_state, to_training_dtype
 from vrag_nb.nano.scribbles import scribble
 
 Drawing = tuple[Image.Image, list[Glyph]]
@@ -101,8 +101,8 @@ def train_reading(
     head = GlyphHead(text_config.hidden_size)
     if head_from and (earlier := load_state(head_from / "state.pt")):
         head.load_state_dict(earlier["head"])
-    to_bfloat16(visual)
-    to_bfloat16(head)
+    to_training_dtype(visual)
+    to_training_dtype(head)
     named = [*visual.named_parameters(), *head.named_parameters()]
     optimisers = Optimisers(named, muon_lr, adamw_lr)
     step, spent, accuracy, level = 0, 0.0, 0.0, 0.0

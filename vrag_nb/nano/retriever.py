@@ -41,7 +41,7 @@ from vrag_nb.nano.attention import use_block_attention
 from vrag_nb.nano.deck_tasks import DrawnPage
 from vrag_nb.nano.looking import covered_squares
 from vrag_nb.nano.model import FACTOR, MIN_PIXELS
-from vrag_nb.nano.optimisation import Optimisers, load_state, progress, save_state, to_bfloat16
+from vrag_nb.nano.optimisation import Optimisers, load_state, progress, save_state, to_training_dtype, training_dtype
 
 PAGE_BUDGET = Budget(MIN_PIXELS, 640 * FACTOR**2)
 LEGIBLE = 7.0  # shown pixels: a line of text lower than this is not to be read
@@ -52,8 +52,8 @@ WORDS = re.compile(r"[^\s]*[^\s\W]")  # a word without the punctuation that foll
 class SeenPage:
     """What the frozen vision tower made of a page, and what is written on it.
 
-    tokens: merged, (n, width), bfloat16. grid: the patch grid (t, h, w). words: (plain word, its squares) in reading
-    order.
+    tokens: merged, (n, width), in the training dtype. grid: the patch grid (t, h, w). words: (plain word, its squares)
+    in reading order.
     """
 
     tokens: torch.Tensor
@@ -120,10 +120,10 @@ def see_pages(
         shown = pages[start : start + batch_size]
         images = [page.window(budget=PAGE_BUDGET)[0] for page in shown]
         batch = processor.image_processor(images=images, do_resize=False, return_tensors="pt")
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast("cpu", torch.bfloat16, enabled=training_dtype() is torch.bfloat16):
             tokens = model.visual(batch["pixel_values"], grid_thw=batch["image_grid_thw"]).pooler_output
         sizes = (batch["image_grid_thw"].prod(-1) // 4).tolist()
-        parts = tokens.bfloat16().split(sizes)
+        parts = tokens.to(training_dtype()).split(sizes)
         for page, part, grid in zip(shown, parts, batch["image_grid_thw"], strict=True):
             seen.append(SeenPage(part.clone(), grid.clone(), word_squares(page, int(grid[2]) // 2, int(grid[1]) // 2)))
     return seen
@@ -215,8 +215,9 @@ def word_loss(
         return found.sum() * 0, 0.0
     vectors = asked[[query for query, _, _ in rows], [place for _, place, _ in rows]]
     flat = found.flatten(0, 1)
-    # in bfloat16, which is off by less than what separates words: these products are large
-    scores = (vectors.bfloat16() @ flat.bfloat16().T).float() / temperature
+    # in bfloat16 where that is fast, which is off by less than what separates words: these products are large
+    dtype = training_dtype()
+    scores = (vectors.to(dtype) @ flat.to(dtype).T).float() / temperature
     scores = scores.masked_fill(flat.abs().sum(-1) == 0, -torch.inf)
     right = torch.zeros(scores.shape, dtype=torch.bool)
     for row, (_, _, prefix) in enumerate(rows):
@@ -248,7 +249,8 @@ def matching_losses(
 @torch.no_grad()
 def page_scores(asked: torch.Tensor, found: torch.Tensor) -> torch.Tensor:
     """MaxSim of (queries, n, 128) with (pages, s, 128), both with zeros at padding: (queries, pages)."""
-    return torch.einsum("qnd,psd->qpns", asked.bfloat16(), found.bfloat16()).amax(-1).float().sum(-1)
+    dtype = training_dtype()
+    return torch.einsum("qnd,psd->qpns", asked.to(dtype), found.to(dtype)).amax(-1).float().sum(-1)
 
 
 def span_query(rng: random.Random, page: SeenPage) -> str:
@@ -323,7 +325,7 @@ def train_retriever(
     """
     rng = random.Random(seed)
     model.visual.requires_grad_(False)
-    to_bfloat16(model)
+    to_training_dtype(model)
     use_block_attention(model.language_model)
     if compile_text and shutil.which("g++"):
         for layer in model.language_model.layers:
