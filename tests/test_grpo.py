@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,11 +16,13 @@ from test_sampling import question
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from vrag_nb.agent.actions import Action
-from vrag_nb.agent.encoding import ChatEncoder
+from vrag_nb.agent.encoding import ChatEncoder, Encoded
 from vrag_nb.agent.environment import Environment
 from vrag_nb.agent.observers import Settings
+from vrag_nb.agent.policy import Image
 from vrag_nb.agent.rollout import rollout
 from vrag_nb.agent.trajectory import Trajectory
+from vrag_nb.agent.transformers_policy import TransformersPolicy
 from vrag_nb.learning.advantages import group_advantages
 from vrag_nb.learning.curves import read_log
 from vrag_nb.learning.grpo import GRPOSettings, MultiTurnGRPOTrainer, grpo_trainer
@@ -259,3 +264,75 @@ def test_low_rank_updates_start_from_the_reference_and_leave_it(
 def test_steps_must_come_out_even(tiny_vlm_folder: Path, environment: Environment, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no multiple of micro_batch 3"):
         trainer(tiny_vlm_folder, environment, tmp_path, micro_batch=3)
+
+
+class FakeEngine:
+    """What `VLLMGeneration` gives a trainer: an engine with weights of its own, which `sync_weights` renews."""
+
+    def __init__(self, model: Any, processing_class: Any, **options: Any) -> None:
+        self.model, self.options, self.syncs = model, options, 0
+        self.own = TransformersPolicy(copy.deepcopy(model), processing_class, temperature=1.0, max_new_tokens=6)
+        self.llm = self
+
+    def sync_weights(self) -> None:
+        self.syncs += 1
+        self.own.model.load_state_dict(self.model.state_dict())
+
+    def generate(self, prompts: list[dict[str, Any]], params: list[Any], use_tqdm: bool) -> list[Any]:
+        return [self._output(prompt, one) for prompt, one in zip(prompts, params, strict=True)]
+
+    def _output(self, prompt: dict[str, Any], params: Any) -> Any:
+        encoder, images = self.own.encoder, prompt.get("multi_modal_data", {}).get("image", [])
+        shown = [Image(picture.size, picture) for picture in images]
+        ids: list[int] = []
+        waiting = iter(shown)
+        for token in prompt["prompt_token_ids"]:
+            ids += [token] * (encoder.image_tokens(next(waiting)) if token == encoder.image_pad else 1)
+        self.own.temperature = params.temperature
+        [made] = self.own._run([Encoded(ids, [False] * len(ids), shown)], [params.seed or 0])
+        steps = [{token: SimpleNamespace(logprob=p)} for token, p in zip(made.token_ids, made.logprobs, strict=True)]
+        said = SimpleNamespace(token_ids=made.token_ids, logprobs=steps, text=made.text, finish_reason="length")
+        return SimpleNamespace(prompt_token_ids=ids, outputs=[said])
+
+
+@pytest.fixture
+def vllm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM as far as a trainer sees it; the engine itself needs a GPU."""
+    monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(SamplingParams=lambda **given: SimpleNamespace(**given)))
+    monkeypatch.setattr("trl.trainer.grpo_trainer.VLLMGeneration", FakeEngine)
+
+
+@pytest.mark.usefixtures("vllm")
+def test_an_engine_beside_the_model_acts_with_its_weights(
+    tiny_vlm_folder: Path, environment: Environment, tmp_path: Path
+) -> None:
+    one = trainer(tiny_vlm_folder, environment, tmp_path, rollouts="vllm", dev_questions=[question("d")])
+    engine: Any = one.vllm_generation
+    rows = [{"uid": uid, "prompt": []} for uid in ("q0", "q0", "q1", "q1")]
+    for step in range(2):
+        batch = one._generate_and_score_completions(rows)
+        again = one._all_logps(one.model, batch)
+        mask = (batch["completion_mask"] * batch["tool_mask"]).bool()
+        said = [[logprob for turn in found.turns for logprob in turn.logprobs] for found in one.trajectories]
+        for row, logprobs in enumerate(said):
+            assert (again[row][mask[row]] - torch.tensor(logprobs)).abs().max() < 1e-4
+        one._generate_and_score_completions(rows)
+        assert engine.syncs == step + 1  # once a step
+        with torch.no_grad():  # an update
+            for parameter in one.model.model.language_model.parameters():
+                parameter += 0.01 * torch.randn_like(parameter)
+        one.state.global_step += 1
+    assert engine.options["mode"] == "colocate"
+    assert train(trainer(tiny_vlm_folder, environment, tmp_path / "whole", rollouts="vllm", steps=2)).is_dir()
+
+
+def test_who_cannot_roll_out_says_so(
+    tiny_vlm_folder: Path, environment: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    with pytest.raises(ImportError, match="pip install 'vrag-nb\\[gpu\\]'"):
+        trainer(tiny_vlm_folder, environment, tmp_path, rollouts="vllm")
+    one = trainer(tiny_vlm_folder, environment, tmp_path)
+    monkeypatch.setattr("vrag_nb.learning.grpo.weights_are_sharded", lambda accelerator: True)
+    with pytest.raises(ValueError, match="set rollouts: vllm"):
+        one._generate_and_score_completions([{"uid": "q0", "prompt": []}] * 2)

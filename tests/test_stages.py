@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from accelerate.commands.config.config_args import ClusterConfig
 from conftest import RankedEngine, ScriptedPolicy
 from PIL import Image
 from test_sampling import question
@@ -171,3 +172,9 @@ def test_a_stage_whose_forerunner_is_missing_says_which_to_run(
         monkeypatch.setattr("sys.argv", ["stages", stage, "--out", str(tmp_path)])
         with pytest.raises(SystemExit, match=f"stages {stage}: there is no .*: run the stage '{before}'"):
             stages.main()
+
+
+def test_accelerate_takes_the_launch_file() -> None:
+    found = ClusterConfig.from_yaml_file(str(Path(stages.__file__).with_name("zero3.yaml")))
+    assert str(found.distributed_type).endswith("DEEPSPEED")
+    assert found.deepspeed_config["zero_stage"] == 3

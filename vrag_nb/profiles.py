@@ -86,7 +86,7 @@ class Profile(Part):
     @property
     def index_folder(self) -> Path:
         """Where this retriever's index of the corpus lies; each kind has a folder of its own."""
-        return self.corpus_folder / "indexes" / self.retriever.kind
+        return self.corpus_folder / "indexes" / self.retriever.kind.replace(":", ".")
 
     @property
     def checkpoint_folders(self) -> dict[str, Path]:

@@ -26,7 +26,9 @@ class VLLMPolicy(Policy):
 
     max_images: images one conversation may hold. engine_options: passed to `vllm.LLM` (tensor_parallel_size,
     gpu_memory_utilization, max_model_len, ...). Log-probabilities are the model's at temperature 1, before any
-    truncation (`logprobs_mode="raw_logprobs"`). Raises ImportError that says what to install when vLLM is missing.
+    truncation (`logprobs_mode="raw_logprobs"`). engine: a `vllm.LLM` that is there already, with its own weights and
+    options; the folder then gives the processor alone. Raises ImportError that says what to install when vLLM is
+    missing, ValueError for options of an engine that is there.
     """
 
     batched = True
@@ -41,15 +43,18 @@ class VLLMPolicy(Policy):
         max_images: int = 16,
         frame: Frame = "absolute",
         seed: int = 0,
+        engine: Any = None,
         **engine_options: Any,
     ) -> None:
-        vllm = _import_vllm()
+        vllm = import_vllm()
+        if engine is not None and engine_options:
+            raise ValueError(f"the engine is there already: {', '.join(engine_options)} cannot be set any more")
         self.name = Path(model).name
         self.encoder = ChatEncoder(AutoProcessor.from_pretrained(model))
         self.max_new_tokens, self.temperature, self.top_p, self.frame = max_new_tokens, temperature, top_p, frame
         self._sampling_params = vllm.SamplingParams
         options = {"limit_mm_per_prompt": {"image": max_images, "video": 0}, "logprobs_mode": "raw_logprobs"}
-        self._llm = vllm.LLM(model=str(model), seed=seed, **{**options, **engine_options})
+        self._llm = engine or vllm.LLM(model=str(model), seed=seed, **{**options, **engine_options})
 
     def generate(self, conversations: Sequence[Conversation], seeds: Sequence[int] | None = None) -> list[Generation]:
         """See `Policy.generate`. vLLM batches by itself."""
@@ -121,12 +126,13 @@ def _prompt(encoded: Encoded) -> dict[str, Any]:
     return prompt
 
 
-def _import_vllm() -> Any:
+def import_vllm() -> Any:
+    """The module. Raises ImportError that says what to install."""
     try:
         import vllm
     except ImportError as error:
         raise ImportError(
-            "VLLMPolicy needs vLLM, which is not installed: pip install 'vrag-nb[gpu]' on a machine with a GPU, "
-            "or use TransformersPolicy"
+            "this needs vLLM, which is not installed: pip install 'vrag-nb[gpu]' on a machine with a GPU, "
+            "or use transformers"
         ) from error
     return vllm

@@ -24,33 +24,37 @@ import time
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from accelerate.utils import gather_object
 from datasets import Dataset
-from peft import PeftModel
 from pydantic import Field
 from transformers import AutoProcessor, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import pad
 
-from vrag_nb.agent.decoding import DEFAULT_PREFIX_BYTES
 from vrag_nb.agent.encoding import ChatEncoder, Encoded
 from vrag_nb.agent.environment import Environment
 from vrag_nb.agent.memory_environment import MemoryEnvironment
 from vrag_nb.agent.policy import Message, Text
 from vrag_nb.agent.rollout import World, rollout
 from vrag_nb.agent.trajectory import Trajectory
-from vrag_nb.agent.transformers_policy import TransformersPolicy
-from vrag_nb.agent.vision_cache import DEFAULT_CACHE_BYTES
+from vrag_nb.agent.vllm_policy import import_vllm
+from vrag_nb.learning.actors import Actor, EngineActor, ForwardActor
 from vrag_nb.learning.advantages import group_advantages
 from vrag_nb.learning.curves import CurveLog
 from vrag_nb.learning.rewards import Reward, Scored, outcome
 from vrag_nb.learning.rows import Sampled, as_sample, micro_batches, used_columns
 from vrag_nb.learning.segments import Algorithm, segments
 from vrag_nb.learning.step_figures import step_figures
-from vrag_nb.learning.trainers import ModelSettings, RestoresWeights, machine_arguments, process_group
+from vrag_nb.learning.trainers import (
+    ModelSettings,
+    RestoresWeights,
+    machine_arguments,
+    process_group,
+    weights_are_sharded,
+)
 from vrag_nb.records import Question
 
 
@@ -61,7 +65,9 @@ class GRPOSettings(ModelSettings):
     at once: eight processes of four questions learn what one of thirty-two does. beta:
     weight of the KL to the starting model. max_length: tokens of one trajectory, images included. iterations: how often
     a step's trajectories are used. validate_every: steps between greedy rollouts of the development questions.
-    algorithm: grpo, gspo or ggpo; the last wants VimRAG's trajectories.
+    algorithm: grpo, gspo or ggpo; the last wants VimRAG's trajectories. rollouts: who acts (`learning.actors`), the
+    model in training itself or a vLLM engine on the same card, which may take the share `vllm_memory` of its memory;
+    weights that lie in parts on several cards want the latter.
     """
 
     out: str
@@ -79,6 +85,8 @@ class GRPOSettings(ModelSettings):
     max_new_tokens: int = Field(default=512, ge=1)
     max_length: int = Field(default=10_240, ge=1)
     rollout_batch: int = Field(default=16, ge=1)
+    rollouts: Literal["transformers", "vllm"] = "transformers"
+    vllm_memory: float = Field(default=0.3, gt=0, le=1)
     validate_every: int = Field(default=10, ge=1)
     save_steps: int = Field(default=25, ge=1)
     report_to: list[str] = Field(default_factory=list)
@@ -132,26 +140,26 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
         return self.environment
 
     @cached_property
-    def _policy(self) -> TransformersPolicy:
-        """The model in training, as a policy that samples."""
-        return self._as_policy(self.settings.temperature)
+    def _actor(self) -> Actor:
+        """Who rolls out. Raises ValueError where the weights lie in parts and the model itself should act."""
+        settings = self.settings
+        if settings.rollouts == "vllm":
+            return EngineActor(self.vllm_generation, settings.checkpoint, settings.max_new_tokens)
+        if weights_are_sharded(self.accelerator):
+            raise ValueError(
+                "the weights lie in parts on several cards, and no process has a whole model: set rollouts: vllm"
+            )
+        model = self.accelerator.unwrap_model(self.model)
+        return ForwardActor(model, self.processing_class, settings.max_new_tokens, settings.rollout_batch)
 
-    @cached_property
-    def _greedy_policy(self) -> TransformersPolicy:
-        return self._as_policy(0.0)
-
-    def _as_policy(self, temperature: float) -> TransformersPolicy:
-        model: Any = self.accelerator.unwrap_model(self.model)
-        plain: Any = model.get_base_model() if isinstance(model, PeftModel) else model  # its adapter's layers stay in
-        return TransformersPolicy(
-            plain,
-            self.processing_class,
-            temperature=temperature,
-            max_new_tokens=self.settings.max_new_tokens,
-            batch_size=self.settings.rollout_batch,
-            vision_cache_bytes=DEFAULT_CACHE_BYTES,
-            prefix_cache_bytes=DEFAULT_PREFIX_BYTES,
-        )
+    def _act(self, questions: Sequence[Question], temperature: float, seed: int = 0) -> list[Trajectory]:
+        """A trajectory for each question, in order."""
+        self._actor.refresh(self.state.global_step)
+        policy = self._actor.policy(temperature)
+        with torch.no_grad():
+            found = rollout(policy, self._world, questions, concurrency=len(questions), seed=seed, progress=False)
+        self._actor.forget()
+        return found
 
     def _rollout(self, inputs: Sequence[dict[str, Any]]) -> list[Trajectory]:
         """A trajectory for each row, in order; which samples a question gets follows from the step and the place."""
@@ -160,22 +168,16 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
             self.questions[row["uid"]].model_copy(update={"uid": f"{row['uid']}#{place + n}"})
             for n, row in enumerate(inputs)
         ]
-        seed, world = self.settings.seed * 1_000_003 + self.state.global_step, self._world
-        with torch.no_grad():
-            found = rollout(self._policy, world, rows, concurrency=len(rows), seed=seed, progress=False)
-        self._policy.forget()  # the weights are about to change
-        return found
+        return self._act(rows, self.settings.temperature, self.settings.seed * 1_000_003 + self.state.global_step)
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         """Greedy rollouts of the development questions, shared out over the processes; logged as `eval_...`."""
         share = -(-len(self.dev_questions) // self.accelerator.num_processes)
         mine = self.dev_questions[self.accelerator.process_index * share :][:share]
         model: Any = self.model
-        was_training, world = model.training, self._world
+        was_training = model.training
         model.eval()
-        with torch.no_grad():
-            found = rollout(self._greedy_policy, world, mine, concurrency=len(mine), progress=False)
-        self._greedy_policy.forget()
+        found = self._act(mine, temperature=0.0)
         self.dev_trajectories = self._log_step(found, self._score(found))
         figures = {f"eval_{name}": sum(values) / len(values) for name, values in self._metrics["eval"].items()}
         self.log({})  # TRL adds the figures, under these names
@@ -344,8 +346,11 @@ def grpo_trainer(
     """A trainer, ready to run; with `dev_questions` it validates as it goes.
 
     Raises ValueError where a step's trajectories do not come out even, there are fewer questions than a step takes, or
-    GGPO is asked for without a memory graph, and what `ModelSettings.load` raises.
+    GGPO is asked for without a memory graph, ImportError for rollouts by a vLLM that is not installed, and what
+    `ModelSettings.load` raises.
     """
+    if settings.rollouts == "vllm":
+        import_vllm()
     if settings.algorithm == "ggpo" and not isinstance(environment, MemoryEnvironment):
         raise ValueError("algorithm ggpo needs VimRAG's memory graph: choose its agent, or algorithm grpo or gspo")
     trajectories = settings.questions_per_step * settings.group_size
@@ -404,6 +409,11 @@ def _arguments(settings: GRPOSettings, trajectories: int, validate: bool) -> GRP
         eval_steps=settings.validate_every,
         eval_on_start=validate,
         bf16=torch.cuda.is_available(),
+        use_vllm=settings.rollouts == "vllm",
+        vllm_mode="colocate",
+        vllm_gpu_memory_utilization=settings.vllm_memory,
+        vllm_max_model_length=settings.max_length,
+        vllm_importance_sampling_correction=False,  # log-probabilities are recomputed, not taken from the engine
         save_steps=settings.save_steps,
         save_total_limit=2,
         logging_steps=1,

@@ -7,7 +7,7 @@
 
 The same on several GPUs, without a notebook:
 
-    accelerate launch -m vrag_nb.learning.stages sft --profile 7b --out data/runs/7b
+    accelerate launch --config_file vrag_nb/learning/zero3.yaml -m vrag_nb.learning.stages sft --profile 7b --out DIR
 
 or in two processes of a machine without any (`accelerate launch --cpu` starts one, whatever --num_processes says):
 

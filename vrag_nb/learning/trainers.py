@@ -127,6 +127,13 @@ def process_group() -> PartialState:
     return PartialState(cpu=not torch.cuda.is_available(), timeout=PATIENCE)
 
 
+def weights_are_sharded(accelerator: Any) -> bool:
+    """Whether each process holds a part of the weights only: DeepSpeed's ZeRO-3, or FSDP."""
+    plugin = getattr(accelerator.state, "deepspeed_plugin", None)
+    fully = getattr(accelerator.state, "fsdp_plugin", None) is not None
+    return fully or (plugin is not None and plugin.zero_stage == 3)
+
+
 def machine_arguments() -> dict[str, Any]:
     """Training arguments that depend on whether there is a CUDA card."""
     card = torch.cuda.is_available()

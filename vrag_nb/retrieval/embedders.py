@@ -1,11 +1,10 @@
 """What turns pages and queries into vectors: the base class, the registry, and what every checkpoint shares.
 
-An embedder is one class in one file, named in a profile:
+An embedder is one class in one file, named in a profile as `module:Class`, or by a name of its own under `@register`:
 
-    @register("my-embedder")
     class MyEmbedder(Embedder): ...
 
-    embedder = load_embedder("my-embedder", "path/or/hub-id", batch_size=8)
+    embedder = load_embedder("my_module:MyEmbedder", "path/or/hub-id", batch_size=8)
 
 Page and query embeddings are lists of float32 arrays (n_tokens, dim), one per item, holding real tokens only: padding
 never leaves an embedder. A single-vector embedder returns (1, dim). Vectors have length 1: a dot product is a cosine.
@@ -104,14 +103,18 @@ def embedder_kinds() -> list[str]:
 
 
 def load_embedder(kind: str, checkpoint: str | Path | None = None, **options: Any) -> Embedder:
-    """Load an embedder by its registered name.
+    """Load an embedder by its registered name, or a class of one's own as `module:Class`.
 
     `checkpoint`: a folder (absolute, or relative to the working directory or the repository) or a hub id; None takes
     the kind's own default. `options` are the class's (`batch_size`, `device`, `dtype`, `max_visual_tokens`, ...).
     Raises ValueError for an unknown kind or option, FileNotFoundError when the checkpoint is not there.
     """
+    if ":" in kind and kind not in REGISTRY:
+        _register_at(kind)
     if kind not in embedder_kinds():
-        raise ValueError(f"unknown embedder {kind!r}; known: {', '.join(sorted(REGISTRY))}")
+        raise ValueError(
+            f"unknown embedder {kind!r}; known: {', '.join(sorted(REGISTRY))}, or your own as module:Class"
+        )
     arguments = {} if checkpoint is None else {"checkpoint": str(checkpoint)}
     try:
         return REGISTRY[kind](**arguments, **options)
@@ -119,6 +122,21 @@ def load_embedder(kind: str, checkpoint: str | Path | None = None, **options: An
         if "unexpected keyword" in str(error):
             raise ValueError(f"embedder {kind!r}: {error}") from None
         raise
+
+
+def _register_at(path: str) -> None:
+    """Make the class at `module:Class` loadable under that path, which an index then names. Raises ValueError."""
+    module, _, name = path.partition(":")
+    try:
+        cls = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"embedder {path!r}: {error}") from None
+    if not (isinstance(cls, type) and issubclass(cls, Embedder)):
+        raise ValueError(f"embedder {path!r} is not a subclass of {Embedder.__module__}.Embedder")
+    if getattr(cls, "name", None) in REGISTRY:  # it has a name of its own
+        REGISTRY[path] = cls
+    else:
+        register(path)(cls)
 
 
 def find_checkpoint(checkpoint: str, kind: str, published: str = "") -> Path | None:
