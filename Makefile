@@ -15,6 +15,7 @@ READY := $(VENV)/.ready
 PROFILE ?= nano
 PORT ?= 8001
 RESULTS ?= results/nano
+TEST_PROCESSES ?= 2
 CORES := $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)
 # Libraries that count the machine's cores instead of those they may use would start too many threads.
 export OMP_NUM_THREADS ?= $(CORES)
@@ -55,8 +56,9 @@ foreign: $(READY)
 	@$(PY) -m vrag_nb evaluate --profile $(PROFILE) --documents data/foreign/documents \
 	  --questions data/foreign/questions.test.json --out results/foreign
 
+# Two processes with a thread each: half of the time goes to loading libraries, which one core does.
 test: $(READY)
-	@$(PY) -m pytest $(ARGS)
+	@OMP_NUM_THREADS=1 $(PY) -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lab: $(READY)
 	@$(PY) -m jupyter lab --notebook-dir=. notebooks/index.ipynb

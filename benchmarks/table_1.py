@@ -68,7 +68,7 @@ def main() -> None:
 
 def _shown(cell: object) -> str:
     if isinstance(cell, dict):
-        spread = f", seeds ±{cell['spread']:.3f}" if cell.get("spread") else ""
+        spread = ", seeds {:.3f} to {:.3f}".format(*cell["spread"]) if cell.get("spread") else ""
         return f"{cell['value']:.3f} [{cell['low']:.3f}, {cell['high']:.3f}]{spread}"
     return str(cell)
 

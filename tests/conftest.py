@@ -32,6 +32,13 @@ def draw_page(size: tuple[int, int], label: str) -> Image.Image:
     return page
 
 
+LONG = ("test_notebooks.py", "test_docs.py", "test_two_processes.py")  # begun first, lest one process end alone
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.name not in LONG)
+
+
 @pytest.fixture(scope="session")
 def tiny_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A prepared corpus folder: three slides of `alpha`, two portrait pages of `beta`."""

@@ -76,7 +76,7 @@ def test_every_pair_and_every_judge_is_named():
     assert names == [("rules", "m-7b"), ("rules", "m-72b"), ("m-7b", "m-72b")]
     table = judges_markdown(said)
     assert "| rules | .50 [.00, 1.00] | 2 | 0 |" in table
-    assert "| m-7b | .00 [.00, .00] | 1 | 1 |" in table
+    assert "| m-7b | .00 [.00, .97] | 1 | 1 |" in table
 
 
 def trajectory(uid: str, answer: str | None, known: bool = True) -> Trajectory:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from vrag_nb.evaluation.metrics import Interval, bootstrap, ndcg_at_k, paired_bootstrap, recall_at_k
+from vrag_nb.evaluation.metrics import Interval, bootstrap, ndcg_at_k, paired_bootstrap, recall_at_k, share_interval
 
 GOLD = {"one": ["a"], "two": ["a", "b"], "none": [], "missing": ["a"], "empty": ["a"]}
 RANKED = {"one": ["x", "a", "y"], "two": ["b", "x", "a"], "none": ["a"], "empty": []}
@@ -74,6 +74,17 @@ def test_bootstrap_of_little():
     assert bootstrap([1.0, 1.0]) == Interval(value=1, low=1, high=1, n=2)
     with pytest.raises(ValueError, match="level"):
         bootstrap([1.0], level=1.5)
+
+
+def test_none_of_a_few_is_no_proof_that_none_can_be():
+    none, some, full = share_interval([0.0] * 12), share_interval([1.0, 0.0, 1.0]), share_interval([1.0] * 12)
+    assert (none.value, none.low) == (0, 0)
+    assert none.high == pytest.approx(0.265, abs=1e-3)  # the exact interval of 0 of 12, from a table
+    assert (full.value, full.high) == (1, 1)
+    assert full.low == pytest.approx(1 - none.high)
+    assert some == bootstrap([1.0, 0.0, 1.0])
+    assert share_interval([]) == bootstrap([])
+    assert share_interval([0.5, 0.5]) == bootstrap([0.5, 0.5])
 
 
 def test_a_narrower_level_is_inside_a_wider_one():

@@ -23,7 +23,7 @@ from pydantic import BaseModel
 
 from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.evaluation.answers import is_correct
-from vrag_nb.evaluation.metrics import Interval, bootstrap
+from vrag_nb.evaluation.metrics import Interval, share_interval
 from vrag_nb.evaluation.report import estimate_text, markdown_table
 
 RULES = "rules (answers.is_correct)"
@@ -125,7 +125,7 @@ def judges_markdown(verdicts: Mapping[str, Verdicts], seed: int = 0) -> str:
     rows = []
     for name, said in verdicts.items():
         known = [float(right) for right in said.values() if right is not None]
-        accuracy = estimate_text(bootstrap(known, seed).model_dump())
+        accuracy = estimate_text(share_interval(known, seed).model_dump())
         rows.append([name, accuracy, str(len(known)), str(len(said) - len(known))])
     return markdown_table(["judge", "accuracy [95%]", "predictions", "no verdict"], rows) + "\n"
 

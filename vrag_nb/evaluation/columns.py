@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vrag_nb.documents.benchmarks import columns
-from vrag_nb.evaluation.metrics import bootstrap
+from vrag_nb.evaluation.metrics import share_interval
 from vrag_nb.evaluation.report import estimate_text, markdown_table
 from vrag_nb.records import Question
 
@@ -48,7 +48,7 @@ def column_accuracy(
         table[system] = {}
         for name in order:
             scores = [known[uid] for uid in members[name] if uid in known]
-            table[system][name] = bootstrap(scores, seed).model_dump(mode="json")
+            table[system][name] = share_interval(scores, seed).model_dump(mode="json")
     return table
 
 

@@ -47,7 +47,7 @@ from vrag_nb.agent.searching import Engine, search_each
 from vrag_nb.agent.trajectory import Trajectory, TrajectoryLog, write_trajectories
 from vrag_nb.evaluation.answers import is_correct
 from vrag_nb.evaluation.baselines import Context, System, find_system
-from vrag_nb.evaluation.metrics import Interval, bootstrap, ndcg_at_k, paired_bootstrap, recall_at_k
+from vrag_nb.evaluation.metrics import Interval, bootstrap, ndcg_at_k, paired_bootstrap, recall_at_k, share_interval
 from vrag_nb.evaluation.per_question import conduct, pages_seen
 from vrag_nb.evaluation.report import BEHAVIOUR, write_json, write_jsonl, write_report
 from vrag_nb.provenance import provenance
@@ -135,7 +135,7 @@ def retrieval_metrics(
     ranked = {uid: _page_ids(hits) for uid, hits in rankings.items()}
     scores = {f"recall@{k}": recall_at_k(ranked, gold, k) for k in (1, 3, 5)}
     scores["ndcg@5"] = ndcg_at_k(ranked, gold, 5)
-    return {name: _dump(bootstrap(list(values.values()), seed)) for name, values in scores.items()}
+    return {name: _dump(share_interval(list(values.values()), seed)) for name, values in scores.items()}
 
 
 def answer_metrics(
@@ -156,8 +156,8 @@ def answer_metrics(
     # Those that a rerun repeats; seconds and tokens are in the report (`evaluation.measured`).
     behaviour = {name: values for name in BEHAVIOUR if (values := [row[name] for row in measured if name in row])}
     return {
-        "accuracy": _dump(bootstrap(list(scores.values()), seed)),
-        "by_type": {kind: _dump(bootstrap(by_type[kind], seed)) for kind in sorted(by_type)},
+        "accuracy": _dump(share_interval(list(scores.values()), seed)),
+        "by_type": {kind: _dump(share_interval(by_type[kind], seed)) for kind in sorted(by_type)},
         "behaviour": {name: _dump(bootstrap(values, seed)) for name, values in behaviour.items()},
         "errors": sum(one.status == "error" for one in trajectories),
     }

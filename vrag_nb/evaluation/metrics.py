@@ -7,11 +7,13 @@ ideal ranking of min(k, gold pages) gold pages as its denominator. Ranks, not sc
 as the engine ordered them.
 
     per_question = recall_at_k(ranked, gold, k=3)          # {uid: 0..1}, questions without gold pages left out
-    bootstrap(list(per_question.values()))                 # Interval(value=..., low=..., high=..., n=...)
+    share_interval(list(per_question.values()))            # Interval(value=..., low=..., high=..., n=...)
+    bootstrap(turns)                                       # the same of what is no share
     paired_bootstrap(agent, baseline)                      # of the difference, question by question
 
-Intervals are percentile bootstrap intervals (Efron & Tibshirani 1993, chapter 13) over questions, 95% by default. They
-say how far the figure depends on which questions were drawn; they know nothing of other seeds or other corpora.
+Intervals are percentile bootstrap intervals (Efron & Tibshirani 1993, chapter 13) over questions, 95% by default; of a
+share that is 0 or 1 throughout, where no resample differs, they are the exact binomial ones (Clopper & Pearson 1934).
+They say how far the figure depends on which questions were drawn; they know nothing of other seeds or other corpora.
 """
 
 from __future__ import annotations
@@ -65,6 +67,17 @@ def bootstrap(values: Sequence[float], seed: int = 0, samples: int = 2000, level
     means = np.concatenate(list(_resampled_means(array, seed, samples)))
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     return Interval(value=_rounded(array.mean()), low=_rounded(low), high=_rounded(high), n=len(array))
+
+
+def share_interval(values: Sequence[float], seed: int = 0, samples: int = 2000, level: float = 0.95) -> Interval:
+    """As `bootstrap`, for shares in 0..1: none right of n is no proof that none can be."""
+    found = bootstrap(values, seed, samples, level)
+    reach = 1 - ((1 - level) / 2) ** (1 / found.n) if found.n else 0.0  # the exact bound for 0 of n
+    if found.n and not any(values):
+        return found.model_copy(update={"high": _rounded(reach)})
+    if found.n and all(value == 1 for value in values):
+        return found.model_copy(update={"low": _rounded(1 - reach)})
+    return found
 
 
 def paired_bootstrap(

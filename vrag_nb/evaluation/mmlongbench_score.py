@@ -39,7 +39,7 @@ import numpy as np
 from rapidfuzz.distance import Levenshtein
 
 from vrag_nb.evaluation.answers import is_not_answerable
-from vrag_nb.evaluation.metrics import Interval, bootstrap
+from vrag_nb.evaluation.metrics import Interval, share_interval
 from vrag_nb.records import Question
 
 JUDGE = "rules of MMLongBench-Doc"
@@ -102,10 +102,10 @@ def mmlongbench_metrics(
     rows = [(scores[one.uid], not _unanswerable(one), one.uid not in declined) for one in questions]
     return {
         "judge": JUDGE,
-        "accuracy": bootstrap(list(scores.values()), seed).model_dump(mode="json"),
+        "accuracy": share_interval(list(scores.values()), seed).model_dump(mode="json"),
         "f1": f1_interval(rows, seed).model_dump(mode="json"),
         **{
-            group: {label: bootstrap(found[label], seed).model_dump(mode="json") for label in sorted(found)}
+            group: {label: share_interval(found[label], seed).model_dump(mode="json") for label in sorted(found)}
             for group, found in groups.items()
         },
         "unfit_references": sum(not fits_format(*_reference(one)) for one in questions),

@@ -27,7 +27,7 @@ from rich.console import Console
 
 from vrag_nb.documents.mmlongbench import read_mmlongbench
 from vrag_nb.documents.pages import prepare_corpus
-from vrag_nb.evaluation.metrics import bootstrap, recall_at_k
+from vrag_nb.evaluation.metrics import recall_at_k, share_interval
 from vrag_nb.evaluation.report import estimate_text, markdown_table, print_table, write_json, write_text
 from vrag_nb.provenance import provenance
 from vrag_nb.records import Question, read_pages
@@ -132,7 +132,9 @@ def _measure(engine: SearchEngine | FusedEngine, questions: Sequence[Question], 
             ranked[setting].update({question.uid: [hit.page_id for hit in hits] for question, hits in pairs})
     return {
         setting: {
-            f"recall@{k}": bootstrap(list(recall_at_k(ranked[setting], gold, k).values()), seed).model_dump(mode="json")
+            f"recall@{k}": share_interval(list(recall_at_k(ranked[setting], gold, k).values()), seed).model_dump(
+                mode="json"
+            )
             for k in CUTS
         }
         for setting in SETTINGS

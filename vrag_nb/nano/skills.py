@@ -32,7 +32,7 @@ from vrag_nb.agent.policy import Conversation, Image, Message, Policy, Text, gen
 from vrag_nb.agent.transformers_policy import TransformersPolicy
 from vrag_nb.display import figures
 from vrag_nb.evaluation.answers import is_correct
-from vrag_nb.evaluation.metrics import Interval, bootstrap
+from vrag_nb.evaluation.metrics import Interval, bootstrap, share_interval
 from vrag_nb.nano.deck_tasks import BUDGET, DeckPool, DeckTasks, DrawnPage
 from vrag_nb.nano.lookups import drawn_table, reading_strip
 from vrag_nb.nano.samples import Sample
@@ -203,9 +203,10 @@ def skill_sheet(policy: Policy, decks: dict[str, Decks], count: int, seed: int =
         sheet[f"pages, {name} decks"] = {"": page_skills(policy, one, count, seed)}
         sheet[f"legibility, {name} decks"] = legibility(policy, one, 4 * count, seed)
     return {
-        skill: {view: {group: bootstrap(values, seed).model_dump() for group, values in scores.items()}
+        skill: {view: {group: interval(values, seed).model_dump() for group, values in scores.items()}
                 for view, scores in views.items()}
         for skill, views in sheet.items()
+        for interval in [bootstrap if skill.startswith("character error") else share_interval]
     }  # fmt: skip
 
 
