@@ -48,11 +48,15 @@ def _mathml(piece: re.Match[str]) -> str:
         return f"<code>{html.escape(piece[0])}</code>"
 
 
-# JupyterLab's looks without the scripts that nbconvert would fetch for formulas, diagrams and widgets
+# JupyterLab's looks without the scripts that nbconvert would fetch for formulas, diagrams and widgets; what is wider
+# than the page is scrolled or made smaller, not cut
 _TEMPLATE = """{%- extends 'lab/index.html.j2' -%}
 {%- block html_head_js -%}{%- endblock -%}
 {%- block html_head_js_mathjax -%}{%- endblock -%}
 {%- block html_head_js_mermaidjs -%}{%- endblock -%}
+{%- block html_head_css -%}{{ super() }}
+<style>.jp-OutputArea-output { overflow-x: auto } .jp-OutputArea-output img { max-width: 100%; height: auto }</style>
+{%- endblock -%}
 """
 
 

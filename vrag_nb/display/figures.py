@@ -9,15 +9,16 @@ price of "$3 to $5" is no formula.
 from __future__ import annotations
 
 import io
-import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from PIL import Image
@@ -86,13 +87,42 @@ def text_at(figure: Figure, left: float, top: float, text: str, **style: Any) ->
     figure.text(left / full_width, 1 - top / full_height, text, **style)
 
 
-def wrap(text: str, inches: float, fontsize: float = 9, lines: int = 12) -> str:
+def wrap(text: str, inches: float, fontsize: float = 9, lines: int = 12, weight: str = "normal") -> str:
     """Text broken to fit `inches` of DejaVu Sans, cut with an ellipsis after `lines` lines."""
-    columns = max(8, int(inches * 72 / (fontsize * 0.56)))
-    wrapped = [row for paragraph in text.strip().splitlines() for row in textwrap.wrap(paragraph, columns) or [""]]
-    if len(wrapped) > lines:
-        wrapped = [*wrapped[: lines - 1], f"{wrapped[lines - 1][: columns - 2]} …"]
-    return "\n".join(wrapped)
+
+    def fits(row: str) -> bool:
+        return _inches(row, fontsize, weight) <= inches
+
+    rows = [row for paragraph in text.strip().splitlines() for row in _rows(paragraph, fits)]
+    if len(rows) > lines:
+        last = rows[lines - 1]
+        while last and not fits(f"{last} …"):
+            last = last[:-1]
+        rows = [*rows[: lines - 1], f"{last} …"]
+    return "\n".join(rows)
+
+
+def _rows(paragraph: str, fits: Callable[[str], bool]) -> list[str]:
+    """As many words a row as fit; a word that is wider than a row is broken."""
+    rows, row = [], ""
+    for word in paragraph.split():
+        if row and not fits(f"{row} {word}"):
+            rows.append(row)
+            row = ""
+        row = f"{row} {word}".lstrip()
+        while len(row) > 1 and not fits(row):
+            end = next((end for end in range(len(row) - 1, 1, -1) if fits(row[:end])), 1)
+            rows.append(row[:end])
+            row = row[end:]
+    return [*rows, row]
+
+
+@cache
+def _inches(text: str, fontsize: float, weight: str) -> float:
+    font = get_font(findfont(FontProperties(weight=weight)))
+    font.set_size(fontsize, 72)
+    font.set_text(text)
+    return float(font.get_width_height()[0]) / 64 / 72
 
 
 def line_height(fontsize: float) -> float:

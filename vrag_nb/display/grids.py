@@ -54,7 +54,7 @@ def _grid(pictures: Sequence[Panel], title: str, columns: int) -> Figure:
         raise ValueError("there are no pages to draw")
     columns = max(1, min(columns, len(pictures)))
     width = (_WIDTH - 2 * _MARGIN - (columns - 1) * _GAP) / columns if columns > 2 else 4.5
-    heading = wrap(title, columns * width, 13, lines=2)
+    heading = wrap(title, columns * width, 13, lines=2, weight="bold")
     top = _MARGIN + (figures.line_height(13) * (heading.count("\n") + 1) + 0.12 if title else 0)
     rows = [pictures[first : first + columns] for first in range(0, len(pictures), columns)]
     heights = [max(picture.fit(width, 4.0)[1] for picture in row) + 0.55 for row in rows]

@@ -33,7 +33,6 @@ from vrag_nb.display.memory_layout import CARD, Layout, Place, lay_out
 
 _MARGIN, _PAD = 0.3, 0.12  # inches
 _INNER = CARD - 2 * _PAD
-_BOLD = 0.9  # of the columns that regular letters leave
 _NAME = 20  # letters of a page's name
 _TALLEST, _SMALLEST = 1.0, 0.26  # inches, of a picture; the smallest is for what is not shown to the model any more
 _DISC = 0.13  # inches, the radius of the largest energy
@@ -119,7 +118,7 @@ def _cards(
         own = sum(energy[node.name, place] for place in range(len(node.items)))
         words = _words(node, off)
         if node.name in notes:
-            words.append((wrap(notes[node.name], _INNER * _BOLD, 9, lines=3), 9.0, ORANGE, "bold"))
+            words.append((wrap(notes[node.name], _INNER, 9, lines=3, weight="bold"), 9.0, ORANGE, "bold"))
         cards[node.name] = _Card(node, words, own, pictures, off, node.name in path)
     return cards
 
@@ -129,9 +128,9 @@ def _words(node: Node, off: bool) -> list[tuple[str, float, str, str]]:
     if node.name in (ROOT, ANSWER):
         said = node.query if node.name == ROOT else node.summary
         heading = "question" if node.name == ROOT else "answer"
-        return [(heading, 8.5, muted, "normal"), (wrap(said, _INNER * _BOLD, 11, lines=6), 11.0, ink, "bold")]
+        return [(heading, 8.5, muted, "normal"), (wrap(said, _INNER, 11, lines=6, weight="bold"), 11.0, ink, "bold")]
     lines = [(_short(node.name), 10.5, muted, "normal")]
-    lines.append((wrap(node.query, _INNER * _BOLD, 9.5, lines=3), 9.5, ink, "bold"))
+    lines.append((wrap(node.query, _INNER, 9.5, lines=3, weight="bold"), 9.5, ink, "bold"))
     lines.append((wrap(node.summary or "not written down", _INNER, 8.5, lines=5), 8.5, muted, "normal"))
     return lines
 

@@ -57,7 +57,7 @@ def match_figure(
     page = _fit(page_image, *_PAGE)
     columns = min(3 if page_image.width > page_image.height else 4, max(1, len(telling)))
     small = _fit(page_image, (_WIDTH - 2 * _MARGIN - 0.7 - columns * _GAP) / columns, _MAP)
-    heading = wrap(f"“{query}”", 0.9 * (_WIDTH - 2 * _MARGIN), 13, lines=2)  # bold is wider
+    heading = wrap(f"“{query}”", _WIDTH - 2 * _MARGIN, 13, lines=2, weight="bold")
     top = _MARGIN + (heading.count("\n") + 1) * figures.line_height(13) + 0.62
     below = top + max(page[1], _bars_height(matches)) + 0.75
     rows = math.ceil(len(telling) / columns)
@@ -145,7 +145,9 @@ def _draw_maps(
     for place, word in enumerate(telling):
         left = _MARGIN + place % columns * (size[0] + _GAP)
         line = top + place // columns * (size[1] + 0.42)
-        text_at(figure, left, line, wrap(word.text, size[0] - 1.2, 10, lines=1), fontsize=10, weight="bold", color=BLUE)
+        text_at(
+            figure, left, line, wrap(word.text, size[0] - 1.2, 10, 1, "bold"), fontsize=10, weight="bold", color=BLUE
+        )
         text_at(figure, left + size[0], line, f"adds {matches.part(word):.2f}", color=MUTED, ha="right")
         axes = axes_at(figure, left, line + 0.22, *size)
         _lay(axes, grey, matches.heat(word), scale)

@@ -66,7 +66,7 @@ def trajectory_figure(
     pages = scenes.page_store(corpus)
     question = trajectory.reference if gold else None
     rows = [_row(scene, pages, question) for scene in scenes.scenes(trajectory, pages)[:max_turns]]
-    title = wrap(trajectory.question, _WIDTH - 2 * _MARGIN, 15, lines=3)
+    title = wrap(trajectory.question, _WIDTH - 2 * _MARGIN, 15, lines=3, weight="bold")
     top = _MARGIN + (title.count("\n") + 1) * figures.line_height(15) + 0.42
     figure = figures.new_figure(_WIDTH, top + sum(row.height + _GAP for row in rows) + 0.75)
     text_at(figure, _MARGIN, _MARGIN, title, fontsize=15, weight="bold")
@@ -125,7 +125,7 @@ def _words(scene: Scene) -> list[tuple[str, float, str, str]]:
     box = "[{}]".format(", ".join(f"{value:g}" for value in action.box)) if action.box else ""
     said = {"search": action.query, "answer": action.answer, "bbox": box, "invalid": box}[action.kind]
     if said:
-        lines.append((wrap(f"→ {said}", _WORDS, 10, lines=4), 10.0, INK, "bold"))
+        lines.append((wrap(f"→ {said}", _WORDS, 10, lines=4, weight="bold"), 10.0, INK, "bold"))
     if box and scene.before is not None:
         lines.append(
             (f"of {scene.before.view.shown_size[0]} × {scene.before.view.shown_size[1]} px shown", 8.5, MUTED, "normal")
@@ -154,7 +154,13 @@ def _draw_end(figure: Figure, top: float, trajectory: Trajectory, verdict: bool 
     sign = {True: "✓ ", False: "✗ ", None: ""}[verdict]
     colour = {True: GREEN, False: VERMILION, None: INK}[verdict]
     text_at(
-        figure, _MARGIN, top, wrap(f"{sign}Answer: {answer}", 7, 12, lines=1), fontsize=12, weight="bold", color=colour
+        figure,
+        _MARGIN,
+        top,
+        wrap(f"{sign}Answer: {answer}", 7, 12, lines=1, weight="bold"),
+        fontsize=12,
+        weight="bold",
+        color=colour,
     )
     if trajectory.reference is not None:
         reference = wrap(f"Reference: {trajectory.reference.reference_answer}", 7, 10, lines=1)

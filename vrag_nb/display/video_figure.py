@@ -77,7 +77,7 @@ def timeline_figure(question: Question, corpus: Path | PageStore, pages: Sequenc
             f"question {question.uid}: {timed(span[0])} to {timed(span[1])} is not in {gold[0].page_id}; prepare the "
             f"corpus with chunks of {chunk_seconds} seconds"
         )
-    title = wrap(f"{question.query}  →  {question.reference_answer}", _WIDTH - 2 * _MARGIN, 13, lines=2)
+    title = wrap(f"{question.query}  →  {question.reference_answer}", _WIDTH - 2 * _MARGIN, 13, lines=2, weight="bold")
     top = _MARGIN + figures.line_height(13) * (title.count("\n") + 1) + 0.15
     strip = _strip(gold, span, page_store(corpus))
     column = (_WIDTH - 2 * _MARGIN - _GAP * (len(strip) - 1)) / len(strip)
