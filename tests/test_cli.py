@@ -180,6 +180,20 @@ def test_evaluate_any_documents(file: Path, tmp_path: Path, capsys: pytest.Captu
     assert "no question's file_name is a document" in capsys.readouterr().err
 
 
+def test_evaluate_the_retriever_alone(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unwanted(*arguments: object) -> None:
+        raise AssertionError("a policy was loaded")
+
+    monkeypatch.setattr("vrag_nb.profiles.Profile.load_policy", unwanted)
+    write_questions(tmp_path / "questions.json", [make_question("a"), make_question("b", "Which page is it?")])
+    documents = ["--documents", tmp_path / "docs", "--questions", tmp_path / "questions.json"]
+    assert call("evaluate", *documents, "--out", tmp_path / "out", "--retrieval-only", file=file) == 0
+    metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
+    assert metrics["retrieval"]["recall@1"]["n"] == 2
+    assert metrics["answers"] == {}
+    assert metrics["run"]["policy"] is None
+
+
 def test_a_failed_notebook_is_one_line_and_exit_code_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

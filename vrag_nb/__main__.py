@@ -199,8 +199,8 @@ def evaluate(options: argparse.Namespace) -> None:
         corpus=profile.corpus_folder,
         questions=questions,
         engine=profile.search_engine(),
-        policy=profile.load_policy(),
-        systems=options.systems or profile.evaluation.systems,
+        policy=None if options.retrieval_only else profile.load_policy(),
+        systems=[] if options.retrieval_only else options.systems or profile.evaluation.systems,
         out=options.out,
         settings=settings,
         prompt=profile.agent.prompt,
@@ -209,7 +209,7 @@ def evaluate(options: argparse.Namespace) -> None:
         run_info={"profile": profile.name, "retriever": profile.retriever.kind, "limit": options.limit},
     )
     print_metrics(metrics)
-    if write_benchmark_report(options.out, questions, profile.evaluation.seed):
+    if not options.retrieval_only and write_benchmark_report(options.out, questions, profile.evaluation.seed):
         print(f"the benchmark's columns are in {options.out / 'benchmark.md'}")
     print(f"written to {options.out / 'metrics.json'}")
 
@@ -369,7 +369,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     one.add_argument("--out", type=Path, required=True, metavar="DIR", help="where metrics and trajectories go")
     one.add_argument("--work", type=Path, metavar="DIR", help="where page images and index go (default: OUT/corpus)")
-    one.add_argument("--systems", nargs="+", metavar="NAME", help="default: those of the profile")
+    asked = one.add_mutually_exclusive_group()
+    asked.add_argument("--systems", nargs="+", metavar="NAME", help="default: those of the profile")
+    asked.add_argument("--retrieval-only", action="store_true", help="recall and nDCG alone: no policy is loaded")
     one.add_argument("--limit", type=_positive, help="so many questions, drawn at random")
     one = _command(commands, "report", report, "evaluations as one page of tables and failures", profile=False)
     one.add_argument("folders", nargs="+", metavar="RESULTS", help="folder of an evaluation or of ablations; NAME=DIR")

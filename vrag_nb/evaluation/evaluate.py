@@ -64,7 +64,7 @@ def evaluate(
     corpus: Path,
     questions: Sequence[Question],
     engine: Engine,
-    policy: Policy,
+    policy: Policy | None,
     systems: Sequence[str],
     out: Path,
     settings: Settings,
@@ -77,29 +77,37 @@ def evaluate(
 ) -> dict[str, Any]:
     """Evaluate `systems` on `questions` and return what metrics.json holds; see the module's docstring.
 
-    seed: of sampling and bootstrap. concurrency: sessions in flight. retrieval_queries: "question", or what makes the
-    query of a question. run_info: further entries of `run`, such as the profile. Raises ValueError for no questions,
-    an unknown system or two questions with one uid; FileNotFoundError for an unprepared corpus or a missing prompt.
+    policy: None where there are no systems, and retrieval alone is measured. seed: of sampling and bootstrap.
+    concurrency: sessions in flight. retrieval_queries: "question", or what makes the query of a question. run_info:
+    further entries of `run`, such as the profile. Raises ValueError for no questions, an unknown system, systems
+    without a policy or two questions with one uid; FileNotFoundError for an unprepared corpus or a missing prompt.
     """
     chosen = [find_system(name) for name in dict.fromkeys(systems)]
     _check(questions)
     out, seconds = Path(out), dict[str, float]()
-    context = Context(policy, engine, PageStore(corpus), settings, prompt, seed, concurrency, progress)
+    if chosen and policy is None:
+        raise ValueError(f"{', '.join(one.name for one in chosen)}: a system needs a policy")
     started = time.perf_counter()
     rankings = rank_pages(engine, questions, retrieval_queries)
     retrieval = retrieval_metrics(questions, rankings, seed)
     write_jsonl(out / "retrieval.jsonl", [_retrieval_row(question, rankings) for question in questions])
     seconds["retrieval"] = round(time.perf_counter() - started, 3)
-    shared = _identity(context)
     found: dict[str, list[Trajectory]] = {}
-    for system in chosen:
-        identity = {**shared, "prompt": _digest(load_prompt(system.prompt or prompt))}
-        found[system.name], seconds[system.name] = _run(system, context, questions, out / "trajectories", identity)
+    if policy is not None:
+        context = Context(policy, engine, PageStore(corpus), settings, prompt, seed, concurrency, progress)
+        shared = _identity(context)
+        for system in chosen:
+            identity = {**shared, "prompt": _digest(load_prompt(system.prompt or prompt))}
+            found[system.name], seconds[system.name] = _run(system, context, questions, out / "trajectories", identity)
     rows = [_prediction(name, one, question) for name in found for one, question in _pairs(found[name], questions)]
     write_jsonl(out / "predictions.jsonl", rows)
     answers = {one.name: answer_metrics(found[one.name], questions, seed, one.ready_made_turns) for one in chosen}
     about = {"seed": seed, **provenance(), "seconds": seconds, "questions": len(questions), "systems": list(found)}
-    about |= {"policy": policy.name, "prompt": Path(prompt).name, "settings": settings.model_dump(mode="json")}
+    about |= {
+        "policy": policy.name if policy else None,
+        "prompt": Path(prompt).name,
+        "settings": settings.model_dump(mode="json"),
+    }
     metrics = {
         "retrieval": retrieval,
         "answers": answers,
