@@ -9,7 +9,8 @@ there, and the synthetic pages of `benchmarks/search.py`.
 
 Printed for each engine and setting: recall@10 against exact MaxSim in float32 over all patches; p50 and p95 of a query;
 queries a second; bytes on disk as a share of bfloat16 patches; seconds of the build without embedding. `nbits` are
-fast-plaid's bits a dimension, `full` the pages it scores by their codes; `candidates` are ours.
+fast-plaid's bits a dimension, `full` the pages it scores by their codes, `probes` the cells it
+opens a query token (8 is its default); `candidates` are ours.
 """
 
 from __future__ import annotations
@@ -109,14 +110,14 @@ def theirs(corpus: Corpus, wanted: Sequence[set[int]], patches: int, options: ar
         del pages
         for nbits in options.nbits:
             command = [options.python, WORKER, folder, "--nbits", nbits, "--top", TOP, "--full", *options.full]
-            command += ["--threads", options.threads]
+            command += ["--probes", *options.probes, "--threads", options.threads]
             done = subprocess.run([str(part) for part in command], env={**os.environ, **threads}, capture_output=True)
             if done.returncode:
                 sys.exit(f"{WORKER.name}: {done.stderr.decode()[-2000:]}")
             made = json.loads(done.stdout.decode().splitlines()[-1])
             share = made["disk_bytes"] / (2 * DIM * patches)
             for run in made["runs"]:
-                name = f"fast-plaid, {nbits} bits, {run['full']} full"
+                name = f"fast-plaid, {nbits} bits, {run['full']} full, {run['probes']} probes"
                 rows.append(row(corpus, name, wanted, run["found"], run["seconds"], share, made["build_seconds"]))
     return rows
 
@@ -140,6 +141,7 @@ def main() -> None:
     parser.add_argument("--candidates", type=int, nargs="+", default=[64, 256])
     parser.add_argument("--nbits", type=int, nargs="+", default=[2, 4], choices=[1, 2, 4, 8])
     parser.add_argument("--full", type=int, nargs="+", default=[256, 4096], help="pages fast-plaid scores in full")
+    parser.add_argument("--probes", type=int, nargs="+", default=[8, 32], help="cells fast-plaid opens a query token")
     parser.add_argument("--profile", default="nano", help="whose index is measured too, where it is there")
     parser.add_argument("--no-real", action="store_true", help="only synthetic pages")
     parser.add_argument("--threads", type=int, default=1)

@@ -42,6 +42,17 @@ CODE = """from test_inspector import ExplainingEngine
 from vrag_nb.display.inspector import TrajectoryInspector
 inspector = TrajectoryInspector("trajectories.jsonl", "corpus", engine=ExplainingEngine())
 inspector"""
+MEMORY = """from conftest import RankedEngine, ScriptedPolicy
+from test_memory_dag import SCRIPT
+from vrag_nb.agent.vimrag import VimRAG
+from vrag_nb.display.memory_dag import MemoryDag
+from vrag_nb.records import read_pages
+told, pages = iter(SCRIPT), [page.page_id for page in read_pages("corpus")]
+policy = ScriptedPolicy(lambda conversation: next(told))
+asked = VimRAG(policy=policy, engine=RankedEngine(pages), corpus="corpus", memory_pixels=90 * 784)
+dag = MemoryDag("corpus", asked.environment.settings)
+display(dag)
+_ = dag.follow(asked.run("Who?"))"""
 READ_BACK = "import json; print('OWN', json.dumps(inspector.own), 'END')"
 
 
@@ -49,10 +60,11 @@ READ_BACK = "import json; print('OWN', json.dumps(inspector.own), 'END')"
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("lab")
     write_world(folder)
-    cells = [nbformat.v4.new_code_cell(CODE), nbformat.v4.new_code_cell(READ_BACK)]
-    notebook = nbformat.v4.new_notebook(cells=cells)
-    notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
-    nbformat.write(notebook, folder / "inspector.ipynb")
+    for name, cells in {"inspector": [CODE, READ_BACK], "memory": [MEMORY]}.items():
+        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+        kernel = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
+        notebook.metadata["kernelspec"] = kernel
+        nbformat.write(notebook, folder / f"{name}.ipynb")
     return folder
 
 
@@ -268,3 +280,22 @@ def test_matches_lie_over_the_page(page: playwright_api.Page, tmp_path: Path) ->
     page.keyboard.press("m")
     playwright_api.expect(page.locator(".vrag-cell")).to_have_count(0)
     playwright_api.expect(page.locator(".vrag-match-toggle")).not_to_be_checked()
+
+
+def test_a_memory_grows_and_its_searches_open(page: playwright_api.Page, lab: str, tmp_path: Path) -> None:
+    page.set_default_timeout(120 * SECONDS)  # another kernel starts
+    page.goto(lab.replace("/lab/tree/inspector.ipynb", "/lab/workspaces/memory/tree/memory.ipynb"))  # alone on its page
+    _idle(page)
+    page.locator(".jp-CodeCell .cm-content").first.click()
+    page.keyboard.press("Control+Enter")
+    page.get_by_role("button", name="a", exact=True).click()
+    page.locator(".vrag-inspector:visible .vrag-surface--page img[src]").wait_for()
+    page.screenshot(path=tmp_path / "memory.png")
+    output = page.locator(".jp-OutputArea-output").first.bounding_box()
+    picture = page.locator(".jp-OutputArea img.widget-image").first.bounding_box()
+    words = page.get_by_text("answered").first.bounding_box()
+    assert output is not None
+    assert picture is not None
+    assert words is not None
+    assert 300 < picture["width"] < words["x"] - output["x"]  # the log stands beside the picture, and both are in view
+    assert words["x"] + words["width"] <= output["x"] + output["width"]

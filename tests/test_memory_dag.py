@@ -16,7 +16,7 @@ from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch
 from PIL import Image
 from test_memory import graphs
 
-from vrag_nb.agent.memory_graph import ANSWER, ROOT, Item, MemoryGraph
+from vrag_nb.agent.memory_graph import ANSWER, ROOT, GraphError, Item, MemoryGraph
 from vrag_nb.agent.memory_session import MemorySettings
 from vrag_nb.agent.vimrag import Event, VimRAG
 from vrag_nb.display import figures
@@ -193,6 +193,28 @@ def test_the_widget_follows_an_agent(tiny_corpus: Path) -> None:
     dag.slider.value = 2
     assert dag.png == last
     assert "answered" in dag.words.value
+
+
+def test_a_search_opens_in_the_inspector(tiny_corpus: Path) -> None:
+    asked = agent(tiny_corpus)
+    dag = MemoryDag(tiny_corpus, asked.environment.settings)
+    with pytest.raises(GraphError, match="'a' cannot be opened; searches so far: none"):
+        dag.inspect("a")
+    for event in asked.run("Who?"):
+        dag.show(event)
+        if event.kind == "graph" and event.graph and event.graph["a"].items and not event.graph.answered:
+            page = dag.inspect("a").current_page  # while it works: the page that the search kept
+            assert page is not None
+            assert page.page_id == event.graph["a"].items[0].name
+    assert [button.description for button in dag.searches.children] == ["a"]
+    assert dag.searches.children[0].tooltip == "growth"
+    dag.searches.children[0].click()
+    [inspector] = dag.opened.children
+    assert inspector.trajectory == dag.trajectory
+    assert dag.trajectory is not None
+    assert dag.trajectory.turns[inspector.turn_index].memory.node == "a"
+    with pytest.raises(GraphError, match="searches so far: a"):
+        dag.inspect("answer")
 
 
 def test_a_record_is_shown_at_its_end(tiny_corpus: Path) -> None:

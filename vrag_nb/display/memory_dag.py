@@ -5,9 +5,10 @@
     trajectory = dag.follow(agent.run("Which country grew faster?"))
 
 Every change of the graph is drawn as `display.memory_figure` draws it; the slider goes back to any of them. Beside the
-picture is what happened, in words. Python owns the pixels: the picture travels as PNG bytes, so nothing has to be
-installed in the browser, and `dag.png` is what a headless run saves. For a record there is `MemoryDag.of`, and
-`trajectory_memory_figure` without a widget.
+picture is what happened, in words. Below it every search has a button, which opens it in the inspector: its turn, or
+while the agent still works, a page that it kept. Python owns the pixels: the picture travels as PNG bytes, so nothing
+has to be installed in the browser, and `dag.png` is what a headless run saves. For a record there is `MemoryDag.of`,
+and `trajectory_memory_figure` without a widget.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ from pathlib import Path
 
 import ipywidgets
 
-from vrag_nb.agent.memory_graph import MemoryGraph
+from vrag_nb.agent.memory_graph import ANSWER, ROOT, GraphError, MemoryGraph, Node
 from vrag_nb.agent.memory_records import Remembered
 from vrag_nb.agent.memory_session import MemorySettings, Pages
+from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.agent.vimrag import Event
 from vrag_nb.display import figures, scenes
 from vrag_nb.display.figures import BLUE, MUTED, VERMILION
+from vrag_nb.display.inspector import TrajectoryInspector
 from vrag_nb.display.memory_figure import memory_figure, trajectory_memory_figure
 
 __all__ = ["MemoryDag", "memory_figure", "trajectory_memory_figure"]
@@ -64,12 +67,15 @@ class MemoryDag(ipywidgets.VBox):
         self._states: list[_State] = []
         self._drawn: dict[int, bytes] = {}
         self._entries: list[str] = []
-        self.picture = ipywidgets.Image(format="png", layout=ipywidgets.Layout(max_width="100%"))
-        self.words = ipywidgets.HTML(layout=ipywidgets.Layout(width="340px", max_height="900px", overflow="auto"))
+        shrinks = ipywidgets.Layout(flex="0 1 auto", min_width="0", height="auto")  # a wide graph leaves the words room
+        self.picture = ipywidgets.Image(format="png", layout=shrinks)
+        self.words = ipywidgets.HTML(layout=ipywidgets.Layout(flex="0 0 300px", max_height="900px", overflow="auto"))
         self.slider = ipywidgets.IntSlider(min=0, max=0, description="change", continuous_update=False)
         self.slider.observe(self._on_slider, "value")
         row = ipywidgets.HBox([self.picture, self.words], layout=ipywidgets.Layout(align_items="flex-start"))
-        super().__init__([self.slider, row])
+        self.searches = ipywidgets.HBox(layout=ipywidgets.Layout(flex_flow="row wrap"))
+        self.opened = ipywidgets.VBox()
+        super().__init__([self.slider, row, self.searches, self.opened])
 
     @classmethod
     def of(cls, trajectory: Trajectory, corpus: Path | str | Pages) -> MemoryDag:
@@ -105,10 +111,42 @@ class MemoryDag(ipywidgets.VBox):
             self._write(len(self._entries))
         if event.kind == "graph" and event.graph is not None:
             self._states.append(_State(event.graph, list(event.remembered), len(self._entries)))
+            self._offer_searches()
             self.slider.max = len(self._states) - 1
             if self.slider.value == self.slider.max:  # the first one: the slider does not move
                 self._draw(self.slider.value)
             self.slider.value = self.slider.max
+
+    def inspect(self, name: str) -> TrajectoryInspector:
+        """Open a search in the inspector below. Raises GraphError for a node that is no search of the graph so far."""
+        known = [node.name for node in self._searches()]
+        if name not in known or not isinstance(self.pages, PageStore):
+            raise GraphError(f"{name!r} cannot be opened; searches so far: {', '.join(known) or 'none'}")
+        turns = self.trajectory.turns if self.trajectory else []
+        turn = next((n for n, one in enumerate(turns) if one.memory and one.memory.node == name), None)
+        if self.trajectory is not None and turn is not None:
+            inspector = TrajectoryInspector([self.trajectory], self.pages, turn_index=turn)
+        else:
+            inspector = TrajectoryInspector([], self.pages)
+            for item in self._states[-1].graph[name].items[:1]:
+                inspector.open_page(item.name)
+        for other in self.opened.children:
+            other.close()
+        self.opened.children = (inspector,)
+        return inspector
+
+    def _searches(self) -> list[Node]:
+        nodes = self._states[-1].graph.nodes if self._states else []
+        return [node for node in nodes if node.name not in (ROOT, ANSWER)]
+
+    def _offer_searches(self) -> None:
+        """A button for each search that has none yet."""
+        if not isinstance(self.pages, PageStore):  # other stores are not the inspector's
+            return
+        for node in self._searches()[len(self.searches.children) :]:
+            button = ipywidgets.Button(description=node.name, tooltip=node.query)
+            button.on_click(lambda _, name=node.name: self.inspect(name))
+            self.searches.children = (*self.searches.children, button)
 
     def _on_slider(self, change: dict[str, int]) -> None:
         self._draw(change["new"])
