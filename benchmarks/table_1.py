@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from vrag_nb.display.report_page import write_report_page
 from vrag_nb.evaluation.evaluate import evaluate
@@ -61,16 +62,15 @@ def main() -> None:
         )
     page, _ = write_report_page(folders, out, corpus=profile.corpus_folder)
     table = accuracy_table(read_results(folders))
-    rows = [["" if cell is None else _shown(cell) for cell in row] for row in table.rows]
-    print_table(table.title, [column.title for column in table.columns], rows)
+    print_table(
+        table.title, ["system", f"all, n = {len(questions)}"], [[str(row[0]), _shown(row[1])] for row in table.rows]
+    )
     print(f"the report: {shown_path(page)}")
 
 
-def _shown(cell: object) -> str:
-    if isinstance(cell, dict):
-        spread = ", seeds {:.3f} to {:.3f}".format(*cell["spread"]) if cell.get("spread") else ""
-        return f"{cell['value']:.3f} [{cell['low']:.3f}, {cell['high']:.3f}]{spread}"
-    return str(cell)
+def _shown(cell: Any) -> str:
+    spread = ", seeds {:.3f} to {:.3f}".format(*cell["spread"]) if cell.get("spread") else ""
+    return f"{cell['value']:.3f} [{cell['low']:.3f}, {cell['high']:.3f}]{spread}"
 
 
 if __name__ == "__main__":
