@@ -69,11 +69,14 @@ class EngineActor:
     def __init__(self, generation: Any, checkpoint: str, max_new_tokens: int) -> None:
         self.generation, self.checkpoint, self.max_new_tokens = generation, checkpoint, max_new_tokens
         self._loaded: int | None = None
+        self._policies: dict[float, VLLMPolicy] = {}
 
     def policy(self, temperature: float) -> Policy:
-        return VLLMPolicy(
-            self.checkpoint, engine=self.generation.llm, temperature=temperature, max_new_tokens=self.max_new_tokens
-        )
+        if temperature not in self._policies:
+            self._policies[temperature] = VLLMPolicy(
+                self.checkpoint, engine=self.generation.llm, temperature=temperature, max_new_tokens=self.max_new_tokens
+            )
+        return self._policies[temperature]
 
     def refresh(self, step: int) -> None:
         """Give the engine the weights, once a step; all processes take part, since gathering them is collective."""
