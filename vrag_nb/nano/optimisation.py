@@ -17,8 +17,8 @@ from torch import nn
 class Optimisers:
     """Muon for block matrices, AdamW for embeddings, norms, biases and heads, under one warm-up-and-decay schedule.
 
-    The model may be in bfloat16 (on a CPU that has it, 1.6 times as fast as autocast, which casts weights again and
-    again): the optimisers work on float32 master copies, written back after each step.
+    The model may be in bfloat16 (on a CPU that has it faster than autocast, which casts weights again and again): the
+    optimisers work on float32 master copies, written back after each step.
 
     `progress` passed to `step` is the share of the run done, 0..1: linear warm-up over `warmup`, constant, then linear
     decay to zero over the last `decay` share.
@@ -87,7 +87,7 @@ def progress(spent: float, seconds: float, step: int, steps: int | None) -> floa
 
 
 def training_dtype() -> torch.dtype:
-    """bfloat16 where the processor multiplies in it, else float32: emulated, it is some twenty times as slow."""
+    """bfloat16 where the processor multiplies in it, else float32: emulated, it is many times as slow."""
     able = torch.cpu.get_capabilities()
     named = any(able.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))  # "bf16": what ARM calls it
     return torch.bfloat16 if named else torch.float32

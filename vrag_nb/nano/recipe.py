@@ -394,7 +394,7 @@ def main() -> None:
     arguments = parser.parse_args()
     run_stages(
         Recipe.scaled(arguments.scale, threads=arguments.threads),
-        arguments.stages or [stage for stage in STAGES if stage != "find"],
+        arguments.stages or BY_DEFAULT,
     )
 
 
