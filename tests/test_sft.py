@@ -115,3 +115,13 @@ def test_what_does_not_fit_is_left_out_or_said(tiny_vlm_folder: Path, data: Path
     if not torch.cuda.is_available():
         with pytest.raises(ValueError, match="CUDA"):
             sft_trainer(settings(tiny_vlm_folder, data, tmp_path, quantise=True))
+
+
+def test_batches_are_of_similar_lengths(tiny_vlm_folder: Path, data: Path, tmp_path: Path) -> None:
+    trainer = sft_trainer(settings(tiny_vlm_folder, data, tmp_path, accumulation=2))
+    sampler = trainer._get_train_sampler()
+    encoder = ChatEncoder(AutoProcessor.from_pretrained(tiny_vlm_folder))
+    rows = [encoder.encode(read_conversation(row), reply=False).input_ids for row in trainer.train_dataset]
+    assert sampler.lengths == [len(ids) for ids in rows]
+    assert sampler.batch_size == 4  # of a step, accumulated batches together
+    assert trainer.get_train_dataloader().batch_sampler.sampler.lengths == sampler.lengths
