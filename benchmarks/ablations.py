@@ -86,7 +86,7 @@ def main() -> None:
             corpus=profile.corpus_folder,
             questions=profile.questions(options.limit),
             engine=engine,
-            settings=profile.settings(),
+            settings=profile.task(),
             prompt=profile.agent.prompt,
             concurrency=profile.evaluation.concurrency,
         )

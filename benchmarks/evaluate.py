@@ -105,7 +105,7 @@ def run(profile: Profile, engine: Any, policy: Policy, questions: list[Question]
             policy=policy,
             systems=[system],
             out=out,
-            settings=profile.settings(),
+            settings=profile.task(),
             prompt=profile.agent.prompt,
             seed=profile.evaluation.seed,
             concurrency=concurrency,

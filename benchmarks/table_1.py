@@ -5,7 +5,10 @@
 Every system answers the same test questions with the same weights, sampled at `--temperature`, once for each seed; each
 seed's run is a folder like any evaluation's, and all of them become one report (`report.html`, CSV, JSON) whose figures
 are means over seeds with the bootstrap interval over questions and the seeds' spread. Whether the paper's order is kept
-is a table of its own there. Interrupted, it asks no question twice.
+is a table of its own there. Interrupted, it asks no question twice. With a VimRAG profile the systems are by default
+those of its `evaluation` part: the memory ablation of arXiv 2602.12735.
+
+    python benchmarks/table_1.py --profile nano-vimrag --out results/memory
 """
 
 from __future__ import annotations
@@ -38,13 +41,14 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--temperature", type=float, default=0.3)
     parser.add_argument("--limit", type=int, default=None, help="test questions (default: the profile's)")
-    parser.add_argument("--systems", nargs="+", default=[*TEXT, *VISUAL])
+    parser.add_argument("--systems", nargs="+", default=None, help="default: the table's, or the VimRAG profile's")
     parser.add_argument("--out", type=Path, default=Path("results/table_1"))
     options = parser.parse_args()
     profile = sampled(load_profile(options.profile), options.temperature)
     engine, out = profile.open_engine(), project_path(options.out)
     questions, folders = profile.questions(options.limit), []
     policy = profile.load_policy()
+    systems = options.systems or ([*TEXT, *VISUAL] if profile.agent.kind == "vrag" else profile.evaluation.systems)
     for seed in options.seeds:
         folders.append(out / f"seed-{seed}")
         evaluate(
@@ -52,9 +56,9 @@ def main() -> None:
             questions=questions,
             engine=engine,
             policy=policy,
-            systems=options.systems,
+            systems=systems,
             out=folders[-1],
-            settings=profile.settings(),
+            settings=profile.task(),
             prompt=profile.agent.prompt,
             seed=seed,
             concurrency=profile.evaluation.concurrency,

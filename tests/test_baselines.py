@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import ScriptedPolicy, make_question
 
+from vrag_nb.agent.memory_session import MemorySettings
 from vrag_nb.agent.observers import Settings
 from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.policy import Conversation
@@ -253,24 +254,30 @@ def test_the_records_can_be_drawn(tiny_corpus, engine, tmp_path, system):
     assert static.trajectory_figure(one, pages) is not None
 
 
-def test_vimrag_is_evaluated_beside_the_others(tiny_corpus, engine, tmp_path):
-    script = ['{"name": "add_search_node", "arguments": {"id": "a", "query": "total"}}',
-              '{"name": "summarize_and_memorize", "arguments": {"summarize": "42", "memorize": []}}',
-              '{"name": "add_answer_node", "arguments": {"parent_ids": ["a"], "answer": "42"}}']  # fmt: skip
+MEMORY_SCRIPT = ['{"name": "add_search_node", "arguments": {"id": "a", "query": "total"}}',
+                 '{"name": "summarize_and_memorize", "arguments": {"summarize": "42", "memorize": []}}',
+                 '{"name": "add_answer_node", "arguments": {"parent_ids": ["a"], "answer": "42"}}']  # fmt: skip
+
+
+@pytest.fixture
+def remembers():
+    """A policy that searches once, writes 42 down and answers it."""
     steps: dict[str, int] = {}
 
     def say(conversation: Conversation) -> str:
-        text = conversation[0].text
         place = 1 if len(conversation) > 1 else 2 if "a" in steps else 0
         steps["a"] = 1
         if place == 2:
             steps.clear()
-        assert "q" in text
-        return f"<tool_call>{script[place]}</tool_call>"
+        assert "q" in conversation[0].text
+        return f"<tool_call>{MEMORY_SCRIPT[place]}</tool_call>"
 
-    questions = [make_question("q")]
+    return ScriptedPolicy(say)
+
+
+def test_vimrag_is_evaluated_beside_the_others(tiny_corpus, engine, remembers, tmp_path):
     metrics = evaluate(
-        corpus=tiny_corpus, questions=questions, engine=engine, policy=ScriptedPolicy(say), systems=MEMORIES,
+        corpus=tiny_corpus, questions=[make_question("q")], engine=engine, policy=remembers, systems=MEMORIES,
         out=tmp_path, settings=SETTINGS, prompt="nano", progress=False,
     )  # fmt: skip
     for name in MEMORIES:
@@ -280,3 +287,18 @@ def test_vimrag_is_evaluated_beside_the_others(tiny_corpus, engine, tmp_path):
         behaviour = metrics["answers"][name]["behaviour"]
         assert (behaviour["turns"]["value"], behaviour["searches"]["value"]) == (2, 1)
     assert (tmp_path / "metrics.md").is_file()
+
+
+def test_a_vimrag_task_is_its_systems_own_and_the_others_share_its_budget(tiny_corpus, engine, remembers, tmp_path):
+    task = MemorySettings(top_k=1, max_steps=7, max_pixels=40 * 784, memory_items=2)
+    shared = {"corpus": tiny_corpus, "questions": [make_question("q")], "engine": engine, "out": tmp_path,
+              "settings": task, "prompt": "vimrag_nano", "progress": False}  # fmt: skip
+    metrics = evaluate(policy=remembers, systems=["vimrag_summary", "vimrag"], **shared)
+    for name, memory in (("vimrag_summary", "summary"), ("vimrag", "energy")):
+        [one] = read_trajectories(tmp_path / "trajectories" / f"{name}.jsonl")
+        assert one.settings == task.model_copy(update={"memory": memory}).model_dump(mode="json")
+        assert one.prompt.startswith("Use add_search_node")
+    assert metrics["run"]["settings"]["max_steps"] == 7
+    evaluate(policy=ScriptedPolicy(lambda _: "<answer>42</answer>"), systems=["agent"], **shared)
+    [one] = read_trajectories(tmp_path / "trajectories" / "agent.jsonl")
+    assert (one.settings["max_pixels"], one.settings["max_turns"]) == (40 * 784, 7)

@@ -164,7 +164,6 @@ def evaluate(options: argparse.Namespace) -> None:
     from vrag_nb.records import read_pages
 
     profile = _profile(options)
-    settings = profile.settings()
     reading = read_benchmark(options.questions, options.format)
     print(reading.summary())
     _list(reading.bad)
@@ -202,7 +201,7 @@ def evaluate(options: argparse.Namespace) -> None:
         policy=None if options.retrieval_only else profile.load_policy(),
         systems=[] if options.retrieval_only else options.systems or profile.evaluation.systems,
         out=options.out,
-        settings=settings,
+        settings=profile.task(),
         prompt=profile.agent.prompt,
         seed=profile.evaluation.seed,
         concurrency=profile.evaluation.concurrency,

@@ -226,6 +226,10 @@ class Profile(Part):
             raise self._other_agent("this works on VimRAG's memory graph")
         return MemorySettings(**self.agent.model_dump(exclude={"prompt"}))
 
+    def task(self) -> Settings | MemorySettings:
+        """What the profile's kind of agent has to do, without the prompt."""
+        return self.settings() if isinstance(self.agent, VRAGPart) else self.memory_settings()
+
     def _other_agent(self, why: str) -> ProfileError:
         return ProfileError(
             f"profile {self.name}, field agent.kind: {why}, and the profile's agent is {self.agent.kind}"

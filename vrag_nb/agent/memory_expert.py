@@ -120,7 +120,7 @@ def _clues(question: Question) -> list[_Clue]:
             f"{fact['description'].strip()}: {fact['value']}" for fact in facts if fact.get("value")
         )
         name = page_id(question.document, page)
-        finding = f"{name} says {told}." if told else f"{name} is about it."
+        finding = f"{told}." if told else f"{name} is about it."
         clues.append(_Clue(name, tuple(dict.fromkeys(queries)), _plain(finding)))
     return clues
 

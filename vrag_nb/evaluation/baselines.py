@@ -32,6 +32,7 @@ from typing import Any, ClassVar
 
 from vrag_nb.agent.actions import Action
 from vrag_nb.agent.environment import Environment
+from vrag_nb.agent.memory_session import MemorySettings
 from vrag_nb.agent.observers import Session, Settings, refuse_crop
 from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.policy import Generation, Policy
@@ -45,7 +46,11 @@ NO_CROP_FORMATS = "Use <search>query</search> or <answer>answer</answer>."
 
 @dataclass(frozen=True)
 class Context:
-    """What all systems of one evaluation share. `prompt`: a template's name or path; `seed`: of the sampling."""
+    """What all systems of one evaluation share. `prompt`: a template's name or path; `seed`: of the sampling.
+
+    memory: VimRAG's task where the evaluation is of that agent. `settings` and `prompt` are then what is left for
+    VRAG's systems beside it (`evaluate.context_of`), and `memory_prompt` is VimRAG's, "" for each system's own.
+    """
 
     policy: Policy
     engine: Engine
@@ -55,6 +60,8 @@ class Context:
     seed: int = 0
     concurrency: int = 16
     progress: bool = True
+    memory: MemorySettings | None = None
+    memory_prompt: str | Path = ""
 
 
 class System(ABC):
@@ -68,6 +75,10 @@ class System(ABC):
     @abstractmethod
     def environment(self, context: Context) -> World[Any]:
         """The environment its sessions run in."""
+
+    def template(self, context: Context) -> str | Path:
+        """The name or path of the prompt template its sessions open with."""
+        return self.prompt or context.prompt
 
     def run(self, context: Context, questions: Sequence[Question], out: Path) -> list[Trajectory]:
         """Answer `questions`, appending to the JSON lines file `out` and going on from what it holds.

@@ -39,6 +39,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from vrag_nb.agent.memory_session import MemorySettings
 from vrag_nb.agent.observers import Settings
 from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.policy import Policy
@@ -67,7 +68,7 @@ def evaluate(
     policy: Policy | None,
     systems: Sequence[str],
     out: Path,
-    settings: Settings,
+    settings: Settings | MemorySettings,
     prompt: str | Path,
     seed: int = 0,
     concurrency: int = 16,
@@ -77,10 +78,11 @@ def evaluate(
 ) -> dict[str, Any]:
     """Evaluate `systems` on `questions` and return what metrics.json holds; see the module's docstring.
 
-    policy: None where there are no systems, and retrieval alone is measured. seed: of sampling and bootstrap.
-    concurrency: sessions in flight. retrieval_queries: "question", or what makes the query of a question. run_info:
-    further entries of `run`, such as the profile. Raises ValueError for no questions, an unknown system, systems
-    without a policy or two questions with one uid; FileNotFoundError for an unprepared corpus or a missing prompt.
+    policy: None where there are no systems, and retrieval alone is measured. settings, prompt: the task, VRAG's or
+    VimRAG's, of which a system changes what it is about (`context_of`). seed: of sampling and bootstrap. concurrency:
+    sessions in flight. retrieval_queries: "question", or what makes the query of a question. run_info: further entries
+    of `run`, such as the profile. Raises ValueError for no questions, an unknown system, systems without a policy or
+    two questions with one uid; FileNotFoundError for an unprepared corpus or a missing prompt.
     """
     chosen = [find_system(name) for name in dict.fromkeys(systems)]
     _check(questions)
@@ -94,10 +96,11 @@ def evaluate(
     seconds["retrieval"] = round(time.perf_counter() - started, 3)
     found: dict[str, list[Trajectory]] = {}
     if policy is not None:
-        context = Context(policy, engine, PageStore(corpus), settings, prompt, seed, concurrency, progress)
-        shared = _identity(context)
+        shown = {"seed": seed, "concurrency": concurrency, "progress": progress}
+        context = context_of(policy, engine, PageStore(corpus), settings, prompt, **shown)
+        shared = _identity(context, settings)
         for system in chosen:
-            identity = {**shared, "prompt": _digest(load_prompt(system.prompt or prompt))}
+            identity = {**shared, "prompt": _digest(load_prompt(system.template(context)))}
             found[system.name], seconds[system.name] = _run(system, context, questions, out / "trajectories", identity)
     rows = [_prediction(name, one, question) for name in found for one, question in _pairs(found[name], questions)]
     write_jsonl(out / "predictions.jsonl", rows)
@@ -116,6 +119,23 @@ def evaluate(
     }
     write_report(out, metrics, found)
     return metrics
+
+
+def context_of(
+    policy: Policy,
+    engine: Engine,
+    pages: PageStore,
+    settings: Settings | MemorySettings,
+    prompt: str | Path,
+    **shown: Any,
+) -> Context:
+    """What the systems share. Beside VimRAG's task, VRAG's systems have as many turns as it has steps, its budget for
+    an image, and the general prompt. `shown`: seed, concurrency and progress."""
+    if isinstance(settings, Settings):
+        return Context(policy, engine, pages, settings, prompt, **shown)
+    same = {name: getattr(settings, name) for name in ("min_pixels", "max_pixels", "factor")}
+    beside = Settings(max_turns=settings.max_steps, **same)
+    return Context(policy, engine, pages, beside, **shown, memory=settings, memory_prompt=prompt)
 
 
 def question_type(question: Question) -> str:
@@ -228,13 +248,13 @@ def _forget_edited(path: Path, questions: Sequence[Question]) -> None:
         write_trajectories(path, kept)
 
 
-def _identity(context: Context) -> dict[str, Any]:
+def _identity(context: Context, settings: Settings | MemorySettings) -> dict[str, Any]:
     """What trajectories depend on, whatever the system: all but its prompt and the question."""
     pages = [(page.page_id, page.sha256, page.width, page.height) for page in read_pages(context.pages.corpus)]
     return {
         "policy": _policy_identity(context.policy),
         "engine": getattr(context.engine, "fingerprint", type(context.engine).__name__),
-        "settings": context.settings.model_dump(mode="json"),
+        "settings": settings.model_dump(mode="json"),
         "seed": context.seed,
         "pages": _digest(json.dumps(pages)),
     }

@@ -5,13 +5,15 @@
     vimrag_multimodal   and the kept images, at equal shares of the pixels
     vimrag              and shares by energy
 
-A search shows three pages, each at the evaluation's budget for an image; remembered images share as many pixels as
-`TOP_K` such images have. Steps are generations, so a search and its memorising are two; there are `STEPS` of them. A
-policy that was trained on VRAG's protocol alone answers nothing here.
+Where the evaluation is of a VimRAG agent, its settings and its prompt are taken, and only the memory differs.
+Otherwise a search shows three pages, each at the evaluation's budget for an image; remembered images share as many
+pixels as `TOP_K` such images have. Steps are generations, so a search and its memorising are two; there are `STEPS` of
+them. A policy that was trained on VRAG's protocol alone answers nothing here.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, ClassVar
 
 from vrag_nb.agent.memory_energy import TOP_K
@@ -30,8 +32,19 @@ class VimRAG(System):
     memory: ClassVar[MemoryKind] = "energy"
 
     def environment(self, context: Context) -> World[Any]:
+        environment: World[MemorySession] = MemoryEnvironment(
+            context.engine, context.pages, self._settings(context), self.template(context)
+        )
+        return environment
+
+    def template(self, context: Context) -> str | Path:
+        return context.memory_prompt or self.prompt
+
+    def _settings(self, context: Context) -> MemorySettings:
+        if context.memory:
+            return context.memory.model_copy(update={"memory": self.memory})
         shared = context.settings
-        settings = MemorySettings(
+        return MemorySettings(
             memory=self.memory,
             max_steps=STEPS,
             min_pixels=shared.min_pixels,
@@ -39,8 +52,6 @@ class VimRAG(System):
             factor=shared.factor,
             memory_pixels=TOP_K * shared.max_pixels,
         )
-        environment: World[MemorySession] = MemoryEnvironment(context.engine, context.pages, settings, self.prompt)
-        return environment
 
 
 class VimRAGMultimodal(VimRAG):
