@@ -29,7 +29,7 @@ from pathlib import Path
 import faiss
 import numpy as np
 import torch
-from search import DIM, TOP, Corpus, build, exact_top, real, synthetic
+from search import DIM, KINDS, TOP, Corpus, build, corpora, exact_top
 from threadpoolctl import threadpool_limits
 
 from vrag_nb.evaluation.report import print_table, write_json
@@ -135,7 +135,8 @@ def show(rows: Sequence[Row]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", type=Path, help="the interpreter of an environment with fast-plaid")
-    parser.add_argument("--pages", type=int, nargs="*", default=[1000], help="sizes of the synthetic corpus")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=["real", "synthetic"], help="see search.py")
+    parser.add_argument("--pages", type=int, nargs="*", default=[1000], help="sizes of corpora that are drawn")
     parser.add_argument("--patches", type=int, default=750, help="of a synthetic page, about")
     parser.add_argument("--queries", type=int, default=40)
     parser.add_argument("--candidates", type=int, nargs="+", default=[64, 256])
@@ -143,7 +144,6 @@ def main() -> None:
     parser.add_argument("--full", type=int, nargs="+", default=[256, 4096], help="pages fast-plaid scores in full")
     parser.add_argument("--probes", type=int, nargs="+", default=[8, 32], help="cells fast-plaid opens a query token")
     parser.add_argument("--profile", default="nano", help="whose index is measured too, where it is there")
-    parser.add_argument("--no-real", action="store_true", help="only synthetic pages")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--scratch", type=Path, default=None, help="where the indexes are written (default: temporary)")
@@ -153,12 +153,8 @@ def main() -> None:
         sys.exit(RECIPE)
     torch.set_num_threads(options.threads)
     faiss.omp_set_num_threads(options.threads)
-    found = [] if options.no_real else [real(options)]
     rows: list[Row] = []
-    for corpus in [*found, *(synthetic(pages, options) for pages in options.pages)]:
-        if corpus is None:
-            print(f"profile {options.profile}: no float16 index of dimension {DIM}; only synthetic pages")
-            continue
+    for corpus in corpora(options):
         wanted, patches = exact_top(corpus)
         for engine in (ours, theirs):
             rows += engine(corpus, wanted, patches, options)

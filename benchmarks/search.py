@@ -2,20 +2,26 @@
 
     python benchmarks/search.py --pages 1000 10000 [--out results/search] [--queries 40] [--threads 1]
 
-**The pages are synthetic** and need no model: `World` draws patch vectors whose spectrum falls, from topics that share
-concepts; about two fifths of a page are background. A query is tokens of a page, perturbed. Pages are drawn anew from
-their number whenever they are needed, so that memory stays small. Where the default profile's index is there, its real
-page vectors and questions are measured too.
+Three kinds of corpora (`--kinds`), of which the first two need the index of `--profile`:
+
+real        its page vectors as they are, and its questions
+perturbed   its page vectors, then pages put together from runs of patches of four of them, each patch moved by noise of
+            the spectrum that page vectors have (`Perturbed`); its questions
+synthetic   no model: `World` draws patch vectors whose spectrum falls, from topics that share concepts; about two
+            fifths of a page are background; a query is tokens of a page, perturbed. What is random in a patch cannot
+            be compressed, so this is the hardest
+
+Pages are drawn anew from their number whenever they are needed, so that memory stays small.
+
+The peer is `score_multi_vector` on `--peer-pages` pages in memory, all queries in one call (its best case) and one
+query a call, scaled linearly to the corpus; patches in bfloat16 or float32, whichever is faster on this processor.
+Everything runs on the CPU with `--threads` threads, the index's files in the system's cache. 70,000 pages need about
+4 GB of disk in `--scratch` while the index is built and, on one thread, some 20 to 60 ms a page.
 
 Printed for each corpus and each count of candidates: recall@10 against exact MaxSim in float32 over all patches; p50
 and p95 of one query at a time; queries a second, and how often the peer's; bytes of the index on disk, and as a share
 of bfloat16 patches, and in memory (arrays that are loaded, without what the system maps); seconds of the build without
 embedding. "all" scores every page by its codes, all queries in one call: the loss of the codes alone.
-
-The peer is `score_multi_vector` on `--peer-pages` pages in memory, all queries in one call (its best case) and one
-query a call, scaled linearly to the corpus. Everything runs on the CPU with `--threads` threads, the index's files in
-the system's cache. 70,000 pages need about 4 GB of disk in `--scratch` while the index is built and, on one thread,
-some 60 ms a page.
 """
 
 from __future__ import annotations
@@ -23,7 +29,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -46,6 +52,7 @@ from vrag_nb.retrieval.storage import Compression, IndexedPage, Manifest, commit
 
 DIM, TOP = 128, 10
 CHUNK = 64  # pages drawn and scored together
+KINDS = ("real", "perturbed", "synthetic")
 PEER_TARGET, RECALL_TARGET, BYTES_TARGET = 20, 0.98, 1 / 8
 
 
@@ -98,6 +105,35 @@ class World:
         return made
 
 
+RUN = (8, 65)  # patches that a perturbed page takes from a page in one go, in reading order
+DONORS, NOISE = 4, 0.3  # pages that a perturbed page is put together from; length of the noise of a patch
+
+
+class Perturbed:
+    """More pages of the kind that an index holds: the first ones are its own, see the module's docstring."""
+
+    def __init__(self, own: Sequence[np.ndarray], seed: int) -> None:
+        self.own, self.seed = own, seed
+        every = np.concatenate([page[::7] for page in own]).astype(np.float32)
+        variance, axes = np.linalg.eigh(np.cov(every.T))
+        self._colour = (axes * np.sqrt(np.maximum(variance, 0))).astype(np.float32).T  # white noise to page-like noise
+
+    def page(self, number: int) -> np.ndarray:
+        """(patches, DIM) float32."""
+        if number < len(self.own):
+            return self.own[number].astype(np.float32)
+        generator = np.random.default_rng([self.seed, 4, number])
+        donors = [self.own[place] for place in generator.integers(0, len(self.own), DONORS)]
+        runs: list[np.ndarray] = []
+        while sum(map(len, runs)) < len(donors[0]):
+            donor, length = donors[generator.integers(DONORS)], int(generator.integers(*RUN))
+            start = int(generator.integers(0, max(1, len(donor) - length)))
+            runs.append(donor[start : start + length])
+        patches = np.concatenate(runs)[: len(donors[0])].astype(np.float32)
+        noise = unit(generator.standard_normal(patches.shape, np.float32) @ self._colour)
+        return unit(patches + NOISE * noise)
+
+
 def unit(vectors: np.ndarray) -> np.ndarray:
     return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
 
@@ -140,8 +176,8 @@ def synthetic(pages: int, options: argparse.Namespace) -> Corpus:
     )
 
 
-def real(options: argparse.Namespace) -> Corpus | None:
-    """The default profile's pages and questions; None where its index is not there."""
+def indexed(kind: str, pages: int, options: argparse.Namespace) -> Corpus | None:
+    """The profile's pages and questions, as they are or perturbed to so many; None where its index is not there."""
     profile = load_profile(options.profile)
     try:
         stored, embedder = open_index(profile.index_folder), profile.load_embedder()
@@ -151,8 +187,19 @@ def real(options: argparse.Namespace) -> Corpus | None:
         return None
     texts = [page.text for page in read_pages(profile.corpus_folder)]
     asked = embedder.embed_queries([question.query for question in sample(profile.questions(), options.queries)])
-    pages = len(stored.page_ids)
-    return Corpus(profile.name, pages, stored.vectors, asked, lambda: sample_queries(embedder, texts))
+    own = [stored.vectors(row) for row in range(len(stored.page_ids))]
+    count, page = pages or len(own), Perturbed(own, options.seed).page
+    return Corpus(f"{profile.name}, {kind}", count, page, asked, lambda: sample_queries(embedder, texts))
+
+
+def corpora(options: argparse.Namespace) -> Iterator[Corpus]:
+    """Those that the options ask for, one after another; a line says which cannot be had."""
+    for kind, pages in [(one, n) for one in options.kinds for n in ([0] if one == "real" else options.pages)]:
+        corpus = synthetic(pages, options) if kind == "synthetic" else indexed(kind, pages, options)
+        if corpus is None:
+            print(f"profile {options.profile}: no float16 index of dimension {DIM}; no {kind} pages")
+        else:
+            yield corpus
 
 
 def exact_top(corpus: Corpus) -> tuple[list[set[int]], int]:
@@ -185,16 +232,20 @@ def build(corpus: Corpus, folder: Path, compression: Compression) -> tuple[Compa
 def peer_seconds(corpus: Corpus, pages: int) -> tuple[float, float]:
     """Seconds a query of colpali-engine over the whole corpus: all queries in one call, and one query a call."""
     chosen = np.linspace(0, corpus.count - 1, min(pages, corpus.count)).astype(int)
-    stored = [torch.from_numpy(corpus.page(int(row)).astype(np.float32)).bfloat16() for row in chosen]
-    asked = [torch.from_numpy(query).bfloat16() for query in corpus.queries]
+    drawn = [torch.from_numpy(corpus.page(int(row))) for row in chosen]
+    found = []
+    for dtype in (torch.bfloat16, torch.float32):
+        stored = [page.to(dtype) for page in drawn]
+        asked = [torch.from_numpy(query).to(dtype) for query in corpus.queries]
 
-    def timed(queries: Sequence[torch.Tensor]) -> float:
-        started = time.perf_counter()
-        BaseVisualRetrieverProcessor.score_multi_vector(list(queries), stored, device="cpu")
-        return (time.perf_counter() - started) / len(queries) * corpus.count / len(stored)
+        def timed(queries: Sequence[torch.Tensor], stored: list[torch.Tensor] = stored) -> float:
+            started = time.perf_counter()
+            BaseVisualRetrieverProcessor.score_multi_vector(list(queries), stored, device="cpu")
+            return (time.perf_counter() - started) / len(queries) * corpus.count / len(stored)
 
-    timed(asked[:1])
-    return min(timed(asked) for _ in range(2)), float(np.median([timed([query]) for query in asked[:5]]))
+        timed(asked[:1])
+        found.append((timed(asked), float(np.median([timed([query]) for query in asked[:3]]))))
+    return min(together for together, _ in found), min(singly for _, singly in found)
 
 
 def measure(corpus: Corpus, folder: Path, options: argparse.Namespace) -> list[Row]:
@@ -251,59 +302,72 @@ def print_table(rows: Sequence[Row]) -> None:
     Console(width=160).print(table)
 
 
-def draw(rows: Sequence[Row]) -> figures.Picture:
-    """Queries a second, as multiples of the peer's, and recall, by pages; one line for each count of candidates."""
-    figure = figures.new_figure(9, 3.6)
-    titles = ("Queries a second, times the peer's", "Recall@10 against exact MaxSim")
-    fields, targets = ("ratio", "recall"), (PEER_TARGET, RECALL_TARGET)
-    for place, (title, field, target) in enumerate(zip(titles, fields, targets, strict=True)):
-        axes = figures.axes_at(figure, 0.6 + 4.4 * place, 0.5, 3.6, 2.4)
-        figures.chart(axes, title, x="synthetic pages")
+def draw(rows: Sequence[Row], title: str) -> figures.Picture:
+    """How speed, recall, latency, bytes and build time grow with the pages; one line for each count of candidates."""
+    figure = figures.new_figure(13.5, 6.4)
+    drawn: list[tuple[str, list[tuple[str, str, float]], float | None, bool]] = [
+        ("Queries a second, times the peer's", [("ratio", "-", 1)], PEER_TARGET, True),
+        ("Recall@10 against exact MaxSim", [("recall", "-", 1)], RECALL_TARGET, False),
+        ("Latency, ms: p50, and p95 dotted", [("p50", "-", 1), ("p95", ":", 1)], None, True),
+        (
+            "Bytes a page: on disk, and in memory dotted",
+            [("disk_bytes_a_page", "-", 1), ("memory_bytes_a_page", ":", 1)],
+            None,
+            True,
+        ),
+        ("Build without embedding, minutes", [("build_seconds", "-", 1 / 60)], None, True),
+    ]
+    for place, (name, fields, target, log) in enumerate(drawn):
+        axes = figures.axes_at(figure, 0.7 + 4.4 * (place % 3), 0.5 + 3.2 * (place // 3), 3.5, 2.0)
+        figures.chart(axes, name, x=f"pages, {title}")
         axes.set_xscale("log")
-        for colour, name in zip(figures.SERIES, dict.fromkeys(row.candidates for row in rows), strict=False):
-            line = [row for row in rows if row.candidates == name and row.corpus == "synthetic"]
-            axes.plot(
-                [row.pages for row in line], [getattr(row, field) for row in line], "o-", color=colour, label=name
-            )
-        axes.axhline(target, color=figures.MUTED, linestyle="--", linewidth=1)
-        if place == 0:
+        alike = place > 2  # whatever is searched, the index is the same
+        for colour, candidates in zip(figures.SERIES, dict.fromkeys(row.candidates for row in rows), strict=False):
+            line = [row for row in rows if row.candidates == candidates]
+            for field, style, factor in fields:
+                values = [getattr(row, field) * factor for row in line]
+                label = candidates if style == "-" else None
+                axes.plot([row.pages for row in line], values, f"o{style}", color=colour, label=label)
+            if alike:
+                break
+        if target is not None:
+            axes.axhline(target, color=figures.MUTED, linestyle="--", linewidth=1)
+        if log:
             axes.set_yscale("log")
+        if place == 0:
             axes.legend(title="candidates", fontsize=8, frameon=False)
     return figure
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pages", type=int, nargs="*", default=[1000, 10_000], help="sizes of the synthetic corpus")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--pages", type=int, nargs="*", default=[1000, 10_000], help="sizes of corpora that are drawn")
     parser.add_argument("--patches", type=int, default=750, help="of a synthetic page, about")
     parser.add_argument("--queries", type=int, default=40)
     parser.add_argument("--candidates", type=int, nargs="+", default=[64, 128, 256])
     parser.add_argument("--keep", type=float, default=Compression().keep)
     parser.add_argument("--vector-bytes", type=int, default=Compression().vector_bytes)
     parser.add_argument("--profile", default="nano", help="whose index is measured too, where it is there")
-    parser.add_argument("--no-real", action="store_true", help="only synthetic pages")
     parser.add_argument("--peer-pages", type=int, default=512)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--scratch", type=Path, default=None, help="where the indexes are written (default: temporary)")
-    parser.add_argument("--out", type=Path, default=None, help="folder for search.json and search.png")
+    parser.add_argument("--out", type=Path, default=None, help="folder for search.json and a figure a kind")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     faiss.omp_set_num_threads(options.threads)
-    corpora = [] if options.no_real else [real(options)]
     rows: list[Row] = []
     with threadpool_limits(options.threads):
-        for corpus in [*corpora, *(synthetic(pages, options) for pages in options.pages)]:
-            if corpus is None:
-                print(f"profile {options.profile}: no float16 index of dimension {DIM}; only synthetic pages")
-                continue
+        for corpus in corpora(options):
             with tempfile.TemporaryDirectory(dir=options.scratch) as folder:
                 rows += measure(corpus, Path(folder), options)
             if options.out:
                 write_json(options.out / "search.json", [asdict(row) for row in rows])
     print_table(rows)
     if options.out:
-        figures.save(draw(rows), options.out / "search.png")
+        for drawn in [kind for kind in options.kinds if kind != "real"]:
+            figures.save(draw([row for row in rows if row.corpus.endswith(drawn)], drawn), options.out / f"{drawn}.png")
 
 
 if __name__ == "__main__":

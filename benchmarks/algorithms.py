@@ -1,0 +1,144 @@
+"""GGPO against GSPO (and GRPO) on VimRAG's trajectories: the same start, questions and budget (arXiv 2602.12735, 4.3).
+
+    python benchmarks/algorithms.py --out results/algorithms --run data/runs/algorithms --seeds 0 1 2 [--steps 40]
+
+Every algorithm and seed is a training run of its own from `--start`, with the profile's reward, settings and training
+questions; development questions are rolled out, greedily, every `--every` steps. Printed and written: reward and share
+of right answers (`outcome`) on development questions by step, mean over seeds with the lowest and the highest; the last
+of them by algorithm; the share of segments that GGPO left without a gradient; and at which step each algorithm first
+reached what GSPO ended with, as a share of all steps. Interrupted, it goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from vrag_nb.display import figures
+from vrag_nb.evaluation.report import markdown_table, write_json, write_text
+from vrag_nb.learning.curves import read_log
+from vrag_nb.learning.stages import reinforcement
+from vrag_nb.learning.trainers import train
+from vrag_nb.paths import project_path
+from vrag_nb.profiles import Profile, load_profile
+
+REWARD, OUTCOME, MASKED = "eval_reward", "eval_reward/outcome", "masked_share"
+Runs = Mapping[str, Sequence[Sequence[Mapping[str, Any]]]]  # algorithm -> the log of every seed
+
+
+def trained(profile: Profile, engine: Any, start: Path, run: Path, dev_limit: int, **changes: Any) -> list[dict]:
+    """The log of one run, which is made where it is not there."""
+    _, questions = profile.training_questions()
+    dev = profile.dev_questions(dev_limit)
+    trainer = reinforcement(profile, start, run, questions, dev, profile.load_environment(engine), **changes)
+    if not (run / "final" / "config.json").is_file():
+        train(trainer)
+    return read_log(run / "log.jsonl")
+
+
+def curve(logs: Sequence[Sequence[Mapping[str, Any]]], field: str) -> list[tuple[int, list[float]]]:
+    """(step, the seeds' values) at every step where all seeds have the field."""
+    found = [{row["step"]: float(row[field]) for row in log if field in row} for log in logs]
+    steps = sorted(set(found[0]).intersection(*found[1:])) if found else []
+    return [(step, [one[step] for one in found]) for step in steps]
+
+
+def reached(points: Sequence[tuple[int, Sequence[float]]], goal: float) -> int | None:
+    """The first step after the start at which the seeds' mean is at the goal or above; None for never."""
+    return next((step for step, values in points if step and statistics.mean(values) >= goal), None)
+
+
+def rows(runs: Runs, steps: int) -> list[list[str]]:
+    """A row an algorithm: development figures before and after, what was masked, when GSPO's end was reached."""
+    against = curve(runs["gspo"], REWARD)[-1][1] if "gspo" in runs else []
+    found = []
+    for name, logs in runs.items():
+        points = curve(logs, REWARD)
+        masked = [value for _, values in curve(logs, MASKED) for value in values]
+        step = reached(points, statistics.mean(against)) if against else None
+        found.append(
+            [
+                name,
+                str(len(logs)),
+                *(_spread(values) for field in (REWARD, OUTCOME) for _, values in _ends(curve(logs, field))),
+                f"{statistics.mean(masked):.2f}" if masked else "–",
+                "–" if not against else "never" if step is None else f"{step} of {steps}",
+            ]
+        )
+    return found
+
+
+def _ends(points: list[tuple[int, list[float]]]) -> list[tuple[int, list[float]]]:
+    return [points[0], points[-1]]
+
+
+def _spread(values: Sequence[float]) -> str:
+    return f"{statistics.mean(values):.3f} ({min(values):.3f} to {max(values):.3f})"
+
+
+def draw(runs: Runs) -> figures.Picture:
+    """Development reward and right answers by step: mean over seeds, the band from lowest to highest."""
+    figure = figures.new_figure(9, 3.4)
+    for place, (field, title) in enumerate(((REWARD, "Development reward"), (OUTCOME, "Right development answers"))):
+        axes = figures.axes_at(figure, 0.6 + 4.4 * place, 0.5, 3.6, 2.2)
+        figures.chart(axes, title, x="step")
+        for colour, (name, logs) in zip(figures.SERIES, runs.items(), strict=False):
+            points = curve(logs, field)
+            steps = [step for step, _ in points]
+            axes.plot(steps, [statistics.mean(values) for _, values in points], "o-", color=colour, label=name)
+            low, high = [min(values) for _, values in points], [max(values) for _, values in points]
+            axes.fill_between(steps, low, high, color=colour, alpha=0.15, linewidth=0)
+        axes.legend(fontsize=8, frameon=False)
+    return figure
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--profile", default="nano-vimrag")
+    parser.add_argument("--start", default="data/models/nano-vimrag", help="the fine-tuned checkpoint")
+    parser.add_argument("--run", default="data/runs/algorithms")
+    parser.add_argument("--out", default="results/algorithms")
+    parser.add_argument("--algorithms", nargs="+", default=["gspo", "ggpo"], choices=["grpo", "gspo", "ggpo"])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--every", type=int, default=10, help="steps between rollouts of development questions")
+    parser.add_argument("--questions-per-step", type=int, default=4)
+    parser.add_argument("--dev-limit", type=int, default=32)
+    options = parser.parse_args()
+    profile, out = load_profile(options.profile), project_path(options.out)
+    engine, start = profile.open_engine(), project_path(options.start)
+    budget = {"steps": options.steps, "validate_every": options.every}
+    budget |= {"questions_per_step": options.questions_per_step}
+    runs = {
+        name: [
+            trained(
+                profile, engine, start, project_path(options.run) / f"{name}-{seed}", options.dev_limit,
+                algorithm=name, seed=seed, **budget,
+            )
+            for seed in options.seeds
+        ]
+        for name in options.algorithms
+    }  # fmt: skip
+    header = [
+        "algorithm",
+        "seeds",
+        "dev reward, start",
+        "end",
+        "dev right, start",
+        "end",
+        "masked",
+        "GSPO's end at step",
+    ]
+    text = markdown_table(header, rows(runs, options.steps))
+    about = f"Means over seeds, lowest to highest; {options.dev_limit} development questions, {options.steps} steps."
+    write_text(out / "algorithms.md", f"# GGPO and GSPO\n\n{text}\n\n{about}\n")
+    write_json(out / "algorithms.json", runs)
+    figures.save(draw(runs), out / "algorithms.png")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
