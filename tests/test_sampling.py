@@ -25,7 +25,13 @@ REGION = [0.25, 0.25, 0.5, 0.5]
 
 
 def question(uid: str, page: int = 2, small: bool = True, query: str = "", document: str = "alpha") -> Question:
-    fact = {"page": page, "box": REGION, "value": "42", "search_hint": f"hint of {uid}"}
+    fact = {
+        "page": page,
+        "box": REGION,
+        "value": "42",
+        "search_hint": f"hint of {uid}",
+        "description": f"worth of {uid}",
+    }
     meta = MetaInfo(
         file_name=f"{document}.pdf", reference_page=[page], needed_facts=[fact], needs_crop=small, source_type="table"
     )  # type: ignore[call-arg]

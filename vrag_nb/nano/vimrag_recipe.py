@@ -18,6 +18,7 @@ import torch
 from datasets import concatenate_datasets
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
+from vrag_nb.agent.searching import Engine
 from vrag_nb.learning.sampled_data import read_rows
 from vrag_nb.learning.stages import finetune, sample_experts
 from vrag_nb.nano.model import save_checkpoint
@@ -43,9 +44,8 @@ def shared_out(questions: Sequence[Question]) -> dict[str, list[Question]]:
     return found
 
 
-def sample_memories(profile: Profile, questions: Sequence[Question], out: Path) -> Path:
+def sample_memories(profile: Profile, questions: Sequence[Question], out: Path, engine: Engine) -> Path:
     """Sample every kind of memory below `out`; the one data set of all their chosen trajectories."""
-    engine = profile.search_engine()
     for memory, asked in shared_out(questions).items():
         variant = with_memory(profile, memory)
         sampled = sample_experts(variant, asked, variant.load_environment(engine), out / memory)
@@ -65,7 +65,7 @@ def main() -> None:
     options = parser.parse_args()
     profile, out = load_profile(options.profile), project_path(options.out)
     asked = sample(profile.training_questions()[0], options.questions, profile.taught.seed)
-    data = sample_memories(profile, asked, out / "sampled")
+    data = sample_memories(profile, asked, out / "sampled", profile.search_engine())
     tuned = finetune(profile, data, out / "sft", max_steps=options.steps)
     model = AutoModelForImageTextToText.from_pretrained(tuned, dtype=torch.float32)
     save_checkpoint(model, AutoProcessor.from_pretrained(tuned), out / "weights")

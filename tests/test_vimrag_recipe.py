@@ -1,0 +1,36 @@
+"""The recipe of nano-vimrag: each kind of memory is sampled with questions of its own, into one data set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from conftest import RankedEngine
+from test_sampling import question
+from test_stages import profile
+
+from vrag_nb.agent.memory_context import GRAPH_HEAD, ITEMS_HEAD, SUMMARY_HEAD
+from vrag_nb.learning.sampled_data import read_conversation, read_rows
+from vrag_nb.nano.vimrag_recipe import SHARES, sample_memories, shared_out, with_memory
+from vrag_nb.profile_parts import VimRAGPart
+
+
+def test_questions_are_shared_out_whole_and_once() -> None:
+    questions = [question(f"q{number}") for number in range(11)]
+    parts = shared_out(questions)
+    assert [one for part in parts.values() for one in part] == questions
+    assert {memory: len(part) for memory, part in parts.items()} == {"multimodal": 6, "graph": 2, "summary": 3}
+
+
+def test_every_memory_is_sampled_into_one_data_set(tiny_corpus: Path, tiny_vlm_folder: Path, tmp_path: Path) -> None:
+    agent = VimRAGPart(kind="vimrag", prompt="vimrag_nano", top_k=2, max_steps=6, max_pixels=40 * 784)
+    one = profile(tiny_corpus, tiny_vlm_folder).model_copy(update={"agent": agent})
+    assert with_memory(one, "graph").memory_settings().memory == "graph"
+    questions = [question(f"q{number}", page=1 + number % 2) for number in range(8)]
+    data = sample_memories(one, questions, tmp_path, RankedEngine())
+    counts = {memory: len(read_rows(tmp_path / memory / "train.parquet")) for memory in SHARES}
+    assert all(counts.values())
+    openings = [read_conversation(row)[0] for row in read_rows(data)]
+    assert len(openings) == sum(counts.values())
+    assert sum(SUMMARY_HEAD in opening.text for opening in openings) == counts["summary"]
+    assert sum(GRAPH_HEAD in opening.text for opening in openings) == counts["graph"] + counts["multimodal"]
+    assert any(ITEMS_HEAD in opening.text and opening.images for opening in openings)
