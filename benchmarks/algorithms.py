@@ -1,4 +1,4 @@
-"""GGPO against GSPO (and GRPO) on VimRAG's trajectories: the same start, questions and budget (arXiv 2602.12735, equations 11, 12).
+"""GGPO against GSPO (and GRPO) on VimRAG trajectories, from one start, in one budget (arXiv 2602.12735, eq. 11, 12).
 
     python benchmarks/algorithms.py --out results/algorithms --run data/runs/algorithms --seeds 0 1 2 [--steps 40]
 

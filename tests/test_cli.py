@@ -143,21 +143,16 @@ def test_ask_streams_vimrag(file: Path, capsys: pytest.CaptureFixture[str]) -> N
         assert said[-1] == "no answer"
 
 
-def test_evaluating_another_agent_than_vrag_is_refused(
-    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file.write_text(file.read_text() + "  memory:\n    extends: tiny\n    agent: {kind: vimrag}\n")
+def test_a_vimrag_profile_is_evaluated_under_its_own_task(file: Path, tmp_path: Path) -> None:
+    agent = "{kind: vimrag, memory: graph, max_steps: 2, top_k: 1, max_pixels: 31360}"
+    file.write_text(file.read_text() + f"  memory:\n    extends: tiny\n    agent: {agent}\n")
     write_questions(tmp_path / "questions.json", [make_question("a")])
-    arguments = [
-        "--documents",
-        tmp_path / "docs",
-        "--questions",
-        tmp_path / "questions.json",
-        "--out",
-        tmp_path / "out",
-    ]
-    assert cli.main(["evaluate", *map(str, arguments), "--profile", "memory", "--file", str(file)]) == 2
-    assert "this works on VRAG's turns of search, crop and answer" in capsys.readouterr().err
+    given = ["--documents", tmp_path / "docs", "--questions", tmp_path / "questions.json", "--out", tmp_path / "out"]
+    arguments = [*map(str, given), "--systems", "vimrag_graph", "--profile", "memory", "--file", str(file)]
+    assert cli.main(["evaluate", *arguments]) == 0
+    metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
+    assert set(metrics["answers"]) == {"vimrag_graph"}
+    assert (metrics["run"]["settings"]["max_steps"], metrics["run"]["settings"]["memory"]) == (2, "graph")
 
 
 def test_evaluate_any_documents(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

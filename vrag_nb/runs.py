@@ -46,6 +46,7 @@ STATE = ".state"
 # Sources that no notebook's result depends on.
 _NO_PART = (
     "__main__.py",
+    "commands/",
     "runs.py",
     "run_pages.py",
     "servers/",

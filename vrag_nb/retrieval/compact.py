@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from vrag_nb.retrieval.codec import Codec, encode_page, train_codec
 from vrag_nb.retrieval.embedders import Embedder, batches
@@ -44,6 +45,7 @@ from vrag_nb.retrieval.storage import (
     store,
 )
 
+CANDIDATES = (256, 2048)
 SCORED_TOGETHER = 64  # pages whose codes are unpacked at once
 SAMPLE_PAGES = 512  # a codec is trained on
 SAMPLE_QUERIES, SAMPLE_TOKENS = 256, 1024  # made of the pages' text to find the patches that queries reach
@@ -56,15 +58,16 @@ class CompactIndex(MultiVectorIndex):
     """Late interaction on codes; see the module's docstring.
 
     `probes`: cells a query token opens. `shortlist`: pages scored by their cells, for every page that is scored by its
-    codes (`candidates` of them).
+    codes (`candidates` of them: a tenth of the pages, within CANDIDATES, until set).
     """
 
     exact_up_to = 256
     probes: int = 32
-    shortlist: int = 8
+    shortlist: int = 4
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         super().__init__(folder, manifest)
+        self.candidates = min(max(CANDIDATES[0], len(self.page_ids) // 10), CANDIDATES[1])
         assert manifest.codec is not None
         assert manifest.cells is not None
         self.codec = Codec.load(self.folder / manifest.codec)
@@ -144,7 +147,13 @@ def maxsim_table(similar: np.ndarray, cells: np.ndarray, lengths: np.ndarray) ->
     `similar`: (n_cells, n_tokens); `cells`: the pages' cells one page after another; `lengths`: each page's count.
     """
     starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])
-    return np.maximum.reduceat(similar[cells], starts, axis=0).sum(axis=1)
+    reached = torch.nn.functional.embedding_bag(  # gathers and takes maxima in one pass, without the gathered table
+        torch.from_numpy(cells.astype(np.int64)),
+        torch.from_numpy(np.ascontiguousarray(similar)),
+        torch.from_numpy(starts),
+        mode="max",
+    )
+    return reached.sum(dim=1).numpy()
 
 
 def _ranges(starts: np.ndarray, ends: np.ndarray) -> np.ndarray:

@@ -99,6 +99,9 @@ class VectorIndex(PageIndex):
         self._shards = [self._map(name) for name in manifest.shards]
         self._first_row = np.arange(len(self._shards) + 1) * manifest.shard_pages
         self._first_row[-1] = len(self.page_ids)
+        ends = np.cumsum(self.lengths)
+        before = np.concatenate([[0], ends])[self._first_row[:-1]]
+        self._start = ends - self.lengths - np.repeat(before, np.diff(self._first_row))  # of a page in its shard
         for number, name in enumerate(manifest.shards):
             expected = (int(self.lengths[self._rows_of(number)].sum()), manifest.width)
             if self._shards[number].shape != expected:
@@ -124,7 +127,7 @@ class VectorIndex(PageIndex):
     def vectors(self, row: int) -> np.ndarray:
         """A page's stored vectors, (n_tokens, dim) float16."""
         shard = row // self.manifest.shard_pages
-        start = int(self.lengths[self._rows_of(shard).start : row].sum())
+        start = int(self._start[row])
         return self._shards[shard][start : start + int(self.lengths[row])]
 
     def _pieces(self, rows: np.ndarray | None) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -1,0 +1,169 @@
+"""Evaluations, their report, and recall on real documents."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vrag_nb.commands.options import Commands, command, positive, profile_of, reading, say_some
+from vrag_nb.paths import project_path, shown_path
+
+if TYPE_CHECKING:
+    from vrag_nb.documents.benchmarks import Reading
+    from vrag_nb.profiles import Profile
+    from vrag_nb.records import Question
+
+
+def add(commands: Commands) -> None:
+    """Enter `evaluate`, `report` and `realdocs`."""
+    one = command(commands, evaluate, "evaluate", "evaluate on your own documents and questions")
+    one.add_argument("--documents", type=Path, metavar="DIR", help="a folder of PDFs or pictures")
+    one.add_argument("--corpus", type=Path, metavar="DIR", help="a prepared or merged corpus, instead of --documents")
+    one.add_argument("--questions", type=Path, required=True, metavar="FILE", help="json, jsonl or parquet")
+    one.add_argument(
+        "--format",
+        default="auto",
+        choices=("auto", "slidevqa", "vidoseek", "mmlongbench", "unified"),
+        help="the questions' format (default: recognised)",
+    )
+    one.add_argument("--out", type=Path, required=True, metavar="DIR", help="where metrics and trajectories go")
+    one.add_argument("--work", type=Path, metavar="DIR", help="where page images and index go (default: OUT/corpus)")
+    asked = one.add_mutually_exclusive_group()
+    asked.add_argument("--systems", nargs="+", metavar="NAME", help="default: those of the profile")
+    asked.add_argument("--retrieval-only", action="store_true", help="recall and nDCG alone: no policy is loaded")
+    one.add_argument("--limit", type=positive, help="so many questions, drawn at random")
+    one = command(commands, report, "report", "evaluations as one page of tables and failures", profile=False)
+    one.add_argument("folders", nargs="+", metavar="RESULTS", help="folder of an evaluation or of ablations; NAME=DIR")
+    one.add_argument("--out", type=Path, required=True, metavar="DIR", help="where report.html and its tables go")
+    one.add_argument("--corpus", type=Path, metavar="DIR", help="whose pages are shown (default: the evaluation's)")
+    one.add_argument("--examples", type=int, default=2, metavar="N", help="of a class and system (default: 2; 0: none)")
+    one.add_argument("--title", default="Results", help="the page's heading")
+    one.add_argument(
+        "--wandb", nargs="?", const="offline", choices=("offline", "online"), help="log the tables there, too"
+    )
+    one = command(commands, realdocs, "realdocs", "recall on a folder of MMLongBench-Doc (documents/, samples.json)")
+    one.add_argument("folder", type=Path, metavar="DIR")
+    one.add_argument("--work", type=Path, default=Path("data/corpora/realdocs"), metavar="DIR")
+    one.add_argument("--out", type=Path, default=Path("results/realdocs"), metavar="DIR")
+
+
+def evaluate(options: argparse.Namespace) -> None:
+    """Any documents, any questions: the same metrics, predictions and trajectories."""
+    from vrag_nb.documents.benchmarks import read_benchmark
+    from vrag_nb.profiles import sample
+
+    profile, benchmark = profile_of(options), read_benchmark(options.questions, options.format)
+    print(benchmark.summary())
+    say_some(benchmark.bad)
+    profile = _prepared(profile, options)
+    questions = sample(_about(benchmark, profile, options), options.limit, profile.evaluation.seed)
+    profile.build_index()
+
+    from vrag_nb.evaluation.benchmark_report import write_benchmark_report
+    from vrag_nb.evaluation.evaluate import evaluate as measure
+    from vrag_nb.evaluation.report import print_metrics
+
+    metrics = measure(
+        corpus=profile.corpus_folder,
+        questions=questions,
+        engine=profile.search_engine(),
+        policy=None if options.retrieval_only else profile.load_policy(),
+        systems=[] if options.retrieval_only else options.systems or profile.evaluation.systems,
+        out=options.out,
+        settings=profile.task(),
+        prompt=profile.agent.prompt,
+        seed=profile.evaluation.seed,
+        concurrency=profile.evaluation.concurrency,
+        run_info={"profile": profile.name, "retriever": profile.retriever.kind, "limit": options.limit},
+    )
+    print_metrics(metrics)
+    if not options.retrieval_only and write_benchmark_report(options.out, questions, profile.evaluation.seed):
+        print(f"the benchmark's columns are in {options.out / 'benchmark.md'}")
+    print(f"written to {options.out / 'metrics.json'}")
+
+
+def _prepared(profile: Profile, options: argparse.Namespace) -> Profile:
+    """The profile on the corpus that is evaluated, whose documents are brought in where they are given."""
+    if (options.documents is None) == (options.corpus is None):
+        raise ValueError("name either --documents, to be prepared, or --corpus, a prepared corpus")
+    work = options.corpus or options.work or options.out / "corpus"
+    profile = reading(profile, options.documents or work, work)
+    if options.corpus is None:
+        for entry in profile.prepare_corpus().skipped:
+            print(f"skipped {entry.file}: {entry.reason}", file=sys.stderr)
+    return profile
+
+
+def _about(benchmark: Reading, profile: Profile, options: argparse.Namespace) -> list[Question]:
+    """The questions; of a slice of a benchmark, those whose pages are there. Raises ValueError where none are."""
+    from vrag_nb.documents.annotations import check_pages
+    from vrag_nb.records import read_pages
+
+    pages, questions = read_pages(profile.corpus_folder), benchmark.questions
+    documents = {page.document for page in pages}
+    missing = sorted({question.document for question in questions if question.gold_page_ids} - documents)
+    if missing and not documents.intersection(question.document for question in questions):
+        raise ValueError(
+            f"{options.questions}: no question's file_name is a document of {options.documents or options.corpus}, "
+            f"such as {missing[0]!r}"
+        )
+    if missing:
+        print(f"{len(missing)} documents that questions name are not there, such as {missing[0]}", file=sys.stderr)
+    if benchmark.benchmark:
+        questions, problems = check_pages(questions, pages)
+        say_some(problems)
+    return questions
+
+
+def report(options: argparse.Namespace) -> None:
+    """Evaluations as one page, and their tables as data."""
+    from vrag_nb.display.report_page import write_report_page
+    from vrag_nb.evaluation.result_folders import split_name
+
+    corpus = options.corpus or _corpus_of([split_name(folder)[1] for folder in options.folders], options.file)
+    page, tables = write_report_page(
+        options.folders, options.out, corpus=corpus, each=options.examples, title=options.title
+    )
+    print(f"{len(tables)} tables, the report: {shown_path(page)}")
+    if options.wandb:
+        from vrag_nb.display.report_log import log_report
+
+        where = log_report(tables, options.out, options.wandb, f"report-{page.parent.resolve().name}")
+        print(f"in wandb: {shown_path(where)}")
+
+
+def _corpus_of(folders: Sequence[Path], file: str | None) -> Path | None:
+    """Where the pages of evaluations lie: beside the results, or where their profile says; None for neither."""
+    import json
+
+    from vrag_nb.profiles import load_profile
+
+    for folder in folders:
+        if (folder / "corpus" / "pages.parquet").is_file():
+            return folder / "corpus"
+        try:
+            run = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))["run"]
+            found = load_profile(run["profile"], file).corpus_folder
+        except (OSError, ValueError, KeyError, TypeError):  # no evaluation of a profile that is known here
+            continue
+        if (found / "pages.parquet").is_file():
+            return found
+    return None
+
+
+def realdocs(options: argparse.Namespace) -> None:
+    """The profile's retriever and BM25 side by side on real documents."""
+    from vrag_nb.evaluation.realdocs import evaluate_realdocs
+
+    profile = profile_of(options)
+    if not (Path(options.folder) / "samples.json").is_file():
+        raise FileNotFoundError(f"{options.folder} holds no samples.json: name a folder of MMLongBench-Doc")
+    profile.load_embedder()  # a missing checkpoint is said before an hour of rendering
+    part = profile.retriever
+    known = {**part.options, **({"checkpoint": part.checkpoint} if part.checkpoint else {})}
+    retrievers: list[tuple[str, dict[str, Any]]] = [(part.kind, known), ("bm25", {})]
+    evaluate_realdocs(options.folder, project_path(options.work), project_path(options.out), retrievers)
+    print(f"written to {shown_path(project_path(options.out) / 'metrics.json')}")

@@ -1,0 +1,90 @@
+"""What several commands share: how one is entered, its profile, its corpus, its amounts."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vrag_nb.paths import shown_path
+
+if TYPE_CHECKING:
+    from vrag_nb.profiles import Profile
+
+Commands = Any  # argparse's subparsers
+
+
+def command(
+    commands: Commands, function: Callable[[argparse.Namespace], object], name: str, words: str, profile: bool = True
+) -> argparse.ArgumentParser:
+    """Enter a command; its parser, for the arguments of its own. profile: whether it works on one."""
+    one: argparse.ArgumentParser = commands.add_parser(name, help=words, description=words)
+    one.set_defaults(function=function)
+    if profile:
+        one.add_argument("--profile", default="nano", help="a profile of papermill_runs.yaml (default: nano)")
+    one.add_argument("--file", metavar="YAML", help="another file of profiles and runs")
+    return one
+
+
+def corpus_options(one: argparse.ArgumentParser) -> None:
+    """Documents and corpus of one's own."""
+    one.add_argument("--documents", type=Path, metavar="DIR", help="read these documents instead of the profile's")
+    one.add_argument("--corpus", type=Path, metavar="DIR", help="the corpus folder, instead of the profile's")
+
+
+def profile_of(options: argparse.Namespace) -> Profile:
+    """The profile that was named. Raises ProfileError."""
+    from vrag_nb.profiles import load_profile
+
+    return load_profile(options.profile, options.file)
+
+
+def with_documents(options: argparse.Namespace) -> Profile:
+    """The profile, reading `--documents` into `--corpus` where they are given."""
+    profile = profile_of(options)
+    if options.corpus is None and getattr(options, "documents", None) is None:
+        return profile
+    if options.corpus is None:
+        raise ValueError("--documents needs --corpus, the folder that page images and index go to")
+    return reading(profile, getattr(options, "documents", None) or options.corpus / "documents", options.corpus)
+
+
+def reading(profile: Profile, documents: Path, corpus: Path) -> Profile:
+    """The profile with documents and corpus folder of one's own."""
+    change = {"kind": "documents", "documents": str(documents.resolve()), "folder": str(corpus.resolve())}
+    return profile.model_copy(update={"corpus": profile.corpus.model_copy(update=change)})
+
+
+def need_index(profile: Profile) -> None:
+    """Raises FileNotFoundError that says how the index is made."""
+    if not (profile.index_folder / "manifest.json").is_file():
+        raise FileNotFoundError(
+            f"profile {profile.name} has no index at {shown_path(profile.index_folder)}: "
+            f"run `python -m vrag_nb prep --profile {profile.name}` and `index` likewise, or `make run`"
+        )
+
+
+def say_some(lines: Sequence[object], most: int = 10) -> None:
+    """The first lines, and how many more there are."""
+    for line in lines[:most]:
+        print(line, file=sys.stderr)
+    if len(lines) > most:
+        print(f"and {len(lines) - most} more", file=sys.stderr)
+
+
+def amount(text: str) -> float:
+    """A number above 0."""
+    number = float(text)
+    if not 0 < number < float("inf"):
+        raise ValueError(text)
+    return number
+
+
+def positive(text: str) -> int:
+    """A whole number, 1 or more."""
+    number = int(text)
+    if number < 1:
+        raise ValueError(text)
+    return number
