@@ -3,7 +3,7 @@
     python benchmarks/readme.py            # rewrite README.md
     python benchmarks/readme.py --check    # exit 1 if README.md says something else than results/
 
-Run it after `make nano-eval`, `make realdocs DIR=...` and `make run`.
+Run it after `make nano-eval`, `make realdocs DIR=...`, `make run` and `benchmarks/search.py --out results/search`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ import argparse
 import json
 import re
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from vrag_nb.evaluation.realdocs import realdocs_markdown
-from vrag_nb.evaluation.report import answers_markdown, markdown
+from vrag_nb.evaluation.report import answers_markdown, markdown, markdown_table
 
 ROOT = Path(__file__).resolve().parent.parent
 BETWEEN = re.compile(r"(<!-- measured -->\n).*(<!-- /measured -->)", re.DOTALL)
@@ -37,7 +39,43 @@ def measured() -> str:
     if real.is_file():
         body = realdocs_markdown(json.loads(real.read_text(encoding="utf-8"))).removeprefix("# Real documents\n")
         text += f"\n## Real documents\n\n`make realdocs DIR=...` (results/realdocs/metrics.json):\n{body}"
+    found = ROOT / "results/search/search.json"
+    if found.is_file():
+        command = "python benchmarks/search.py --kinds perturbed --pages 1000 10000 70000 --candidates 64 256 1024 4096"
+        rows = json.loads(found.read_text(encoding="utf-8"))
+        text += f"\n## Search in large corpora\n\n`{command}` (results/search/search.json):\n\n{searched(rows)}\n"
     return "\n" + re.sub(r"^## ", "### ", text, flags=re.MULTILINE) + "\n"
+
+
+def searched(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The compact index by pages and candidates."""
+    header = [
+        "pages",
+        "candidates",
+        "recall@10",
+        "p50, ms",
+        "p95, ms",
+        "queries/s, times the peer's",
+        "disk, of bfloat16",
+    ]
+    header += ["memory, MB", "build, min"]
+    return markdown_table(
+        header,
+        [
+            [
+                f"{row['pages']:,}",
+                row["candidates"],
+                f"{row['recall']:.3f}",
+                f"{row['p50']:.0f}",
+                f"{row['p95']:.0f}",
+                f"{row['ratio']:.0f}",
+                f"1/{1 / row['disk_share']:.1f}",
+                f"{row['memory_bytes_a_page'] * row['pages'] / 1e6:.0f}",
+                f"{row['build_seconds'] / 60:.0f}",
+            ]
+            for row in rows
+        ],
+    )
 
 
 def main() -> int:

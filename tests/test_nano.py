@@ -17,7 +17,7 @@ from vrag_nb.nano.attention import use_block_attention, use_window_attention
 from vrag_nb.nano.glyphs import CLASS_OF, EMPTY, IGNORE, SLOTS, Glyph, slot_targets
 from vrag_nb.nano.lookups import drawn_table, reading_strip
 from vrag_nb.nano.model import NanoSize, build_nano_vlm, build_processor, save_checkpoint
-from vrag_nb.nano.optimisation import Optimisers, training_dtype
+from vrag_nb.nano.optimisation import Float32Muon, Optimisers, orthogonalised, training_dtype
 from vrag_nb.nano.reading import draw_scribble, train_reading
 from vrag_nb.nano.recipe import tokenizer as make_tokenizer
 from vrag_nb.nano.samples import Sample, collate, encode, exact_match
@@ -192,3 +192,28 @@ def test_checkpoint_loads_with_the_auto_classes(tokenizer, processor, tmp_path: 
         rounded.load_state_dict({k: v.bfloat16().float() for k, v in model.state_dict().items()})
         expected, got = rounded.eval()(**batch).logits, loaded.eval()(**batch).logits
     assert torch.allclose(expected, got, atol=1e-4)
+
+
+def test_muon_in_float32_is_torchs():
+    torch.manual_seed(0)
+    ours = [torch.nn.Parameter(torch.randn(shape)) for shape in ((24, 40), (40, 24), (16, 16))]
+    theirs = [torch.nn.Parameter(one.detach().clone()) for one in ours]
+    options = {"lr": 0.02, "weight_decay": 0.01, "adjust_lr_fn": "match_rms_adamw"}
+    mine, torchs = Float32Muon(ours, **options), torch.optim.Muon(theirs, **options)
+    before = [one.detach().clone() for one in ours]
+    for _ in range(3):
+        for one, other in zip(ours, theirs, strict=True):
+            one.grad = torch.randn_like(one)
+            other.grad = one.grad.clone()
+        mine.step()
+        torchs.step()
+    for start, one, other in zip(before, ours, theirs, strict=True):
+        assert (one - other).norm() < 0.03 * (one - start).norm()  # torch's products are in bfloat16
+    assert all(list(state) == ["momentum_buffer"] for state in mine.state_dict()["state"].values())
+
+
+def test_newton_schulz_brings_singular_values_near_one():
+    matrix = orthogonalised(torch.randn(12, 30), (3.4445, -4.775, 2.0315), 8, 1e-7)
+    values = torch.linalg.svdvals(matrix)
+    assert values.min() > 0.5
+    assert values.max() < 1.5

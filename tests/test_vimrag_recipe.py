@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import random
 from pathlib import Path
 
 from conftest import RankedEngine
@@ -10,7 +12,15 @@ from test_stages import profile
 
 from vrag_nb.agent.memory_context import GRAPH_HEAD, ITEMS_HEAD, SUMMARY_HEAD
 from vrag_nb.learning.sampled_data import read_conversation, read_rows
-from vrag_nb.nano.vimrag_recipe import SHARES, sample_memories, shared_out, with_memory
+from vrag_nb.nano.vimrag_recipe import (
+    SHARES,
+    memory_rows,
+    reworded,
+    reworded_calls,
+    sample_memories,
+    shared_out,
+    with_memory,
+)
 from vrag_nb.profile_parts import VimRAGPart
 
 
@@ -34,3 +44,24 @@ def test_every_memory_is_sampled_into_one_data_set(tiny_corpus: Path, tiny_vlm_f
     assert sum(SUMMARY_HEAD in opening.text for opening in openings) == counts["summary"]
     assert sum(GRAPH_HEAD in opening.text for opening in openings) == counts["graph"] + counts["multimodal"]
     assert any(ITEMS_HEAD in opening.text and opening.images for opening in openings)
+
+
+def test_reworded_calls_quote_their_question_and_rows_become_samples(
+    tiny_corpus: Path, tiny_vlm_folder: Path, tmp_path: Path
+) -> None:
+    agent = VimRAGPart(kind="vimrag", prompt="vimrag_nano", top_k=1, max_steps=6, max_pixels=40 * 784)
+    one = profile(tiny_corpus, tiny_vlm_folder).model_copy(update={"agent": agent})
+    query = "Which of the twelve harbours in 2019 shipped 4711 barrels?"
+    questions = [question(f"q{number}", page=1, query=f"{query} ({number})") for number in range(4)]
+    data = sample_memories(one, questions, tmp_path, RankedEngine())
+    rng = random.Random(0)
+    calls, rows = reworded_calls(data), memory_rows(data)
+    for _ in range(5):
+        (_, [asked]), (_, [said]) = calls(rng, 0).turns
+        quoted = json.loads(str(said).partition("<tool_call>")[2].partition("</tool_call>")[0])["arguments"]["query"]
+        assert quoted in str(asked)
+        assert not quoted.startswith(query)
+        sample = rows(rng, 0)
+        assert [role for role, _ in sample.turns][:2] == ["user", "assistant"]
+        assert all(image.width % 28 == 0 == image.height % 28 for image in sample.images)
+    assert reworded(random.Random(1), "a of 12") == "a of 12"

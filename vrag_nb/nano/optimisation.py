@@ -1,6 +1,7 @@
 """What every nano training run shares: optimisers, schedule, resumable state.
 
-Matrices of the towers' blocks are updated by Muon (orthogonalised momentum), everything else by AdamW.
+Matrices of the towers' blocks are updated by Muon (orthogonalised momentum), everything else by AdamW. Where the CPU
+does not multiply in bfloat16, everything is done in float32.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import math
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -44,8 +46,8 @@ class Optimisers:
         self.warmup, self.decay = warmup, decay
         self.optimisers: list[torch.optim.Optimizer] = []
         if matrices:
-            muon = torch.optim.Muon(matrices, lr=muon_lr, weight_decay=0.01, adjust_lr_fn="match_rms_adamw")
-            self.optimisers.append(muon)
+            muon = torch.optim.Muon if training_dtype() == torch.bfloat16 else Float32Muon
+            self.optimisers.append(muon(matrices, lr=muon_lr, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"))
         if rest:
             self.optimisers.append(torch.optim.AdamW(rest, lr=adamw_lr, betas=(0.9, 0.95), weight_decay=0.0))
         self.peaks = [optimiser.param_groups[0]["lr"] for optimiser in self.optimisers]
@@ -79,6 +81,42 @@ class Optimisers:
             for (parameter, master), saved in zip(self.pairs, state["masters"], strict=True):
                 master.copy_(saved)
                 parameter.copy_(saved)
+
+
+class Float32Muon(torch.optim.Muon):
+    """torch's Muon with its products in float32; torch's own are in bfloat16 always, which not every CPU can multiply.
+
+    For `adjust_lr_fn="match_rms_adamw"` (Liu et al., arXiv 2502.16982: 0.2 * sqrt(longer side)) only.
+    """
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._update(parameter, parameter.grad, group)
+
+    def _update(self, parameter: torch.Tensor, gradient: torch.Tensor, group: dict[str, Any]) -> None:
+        state = self.state[parameter]
+        momentum = state.setdefault("momentum_buffer", torch.zeros_like(gradient))
+        momentum.lerp_(gradient, 1 - group["momentum"])
+        update = gradient.lerp(momentum, group["momentum"]) if group["nesterov"] else momentum
+        update = orthogonalised(update, group["ns_coefficients"], group["ns_steps"], group["eps"])
+        parameter.mul_(1 - group["lr"] * group["weight_decay"])
+        parameter.add_(update, alpha=-group["lr"] * 0.2 * max(parameter.shape) ** 0.5)
+
+
+def orthogonalised(
+    matrix: torch.Tensor, coefficients: tuple[float, float, float], steps: int, eps: float
+) -> torch.Tensor:
+    """Newton-Schulz towards the nearest orthogonal matrix (Jordan et al., Muon, 2024), in the precision it came in."""
+    a, b, c = coefficients
+    wide = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T
+    wide = wide / wide.norm().clamp(min=eps)
+    for _ in range(steps):
+        gram = wide @ wide.T
+        wide = torch.addmm(wide, torch.addmm(gram, gram, gram, beta=b, alpha=c), wide, beta=a)
+    return wide if matrix.shape[0] <= matrix.shape[1] else wide.T
 
 
 def progress(spent: float, seconds: float, step: int, steps: int | None) -> float:
