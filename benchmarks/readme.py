@@ -48,7 +48,8 @@ def measured() -> str:
     if found.is_file():
         command = "python benchmarks/search.py --kinds perturbed --pages 1000 10000 70000 --candidates 64 256 1024 4096"
         rows = json.loads(found.read_text(encoding="utf-8"))
-        text += f"\n## Search in large corpora\n\n`{command}` (results/search/search.json):\n\n{searched(rows)}\n\n{SEARCHED}\n"
+        text += f"\n## Search in large corpora\n\n`{command}` (results/search/search.json):\n\n"
+        text += f"{searched(rows)}\n\n{SEARCHED}\n"
     return "\n" + re.sub(r"^## ", "### ", text, flags=re.MULTILINE) + "\n"
 
 
