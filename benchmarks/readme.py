@@ -46,9 +46,12 @@ def measured() -> str:
         text += f"\n## Real documents\n\n`make realdocs DIR=...` (results/realdocs/metrics.json):\n{body}"
     found = ROOT / "results/search/search.json"
     if found.is_file():
-        command = "python benchmarks/search.py --kinds perturbed --pages 1000 10000 70000 --candidates 64 256 1024 4096"
+        command = (
+            "python benchmarks/search.py --kinds perturbed --pages 1000 10000 70000 --candidates 64 256 1024 4096 "
+            "--out results/search"
+        )
         rows = json.loads(found.read_text(encoding="utf-8"))
-        text += f"\n## Search in large corpora\n\n`{command}` (results/search/search.json):\n\n"
+        text += f"\n## Search in large corpora\n\n`{command}` (search.json there):\n\n"
         text += f"{searched(rows)}\n\n{SEARCHED}\n"
     return "\n" + re.sub(r"^## ", "### ", text, flags=re.MULTILINE) + "\n"
 
@@ -63,8 +66,9 @@ def searched(rows: Sequence[Mapping[str, Any]]) -> str:
         "p95, ms",
         "queries/s, times the peer's",
         "disk, of bfloat16",
+        "memory, MB",
+        "build, min",
     ]
-    header += ["memory, MB", "build, min"]
     return markdown_table(
         header,
         [

@@ -80,10 +80,9 @@ def memory_rows(data: Path) -> Callable[[random.Random, float], Sample]:
 
 def reworded_calls(data: Path) -> Callable[[random.Random, float], Sample]:
     """First calls that quote the question, in other words; without the pages that the search then brought."""
-    rows = read_rows(data)
     calls = []
-    for number in range(len(rows)):
-        messages = rows[number]["messages"]
+    for row in read_rows(data).select_columns(["messages"]):  # without decoding the images
+        messages = row["messages"]
         asked, said = ("".join(part["text"] or "" for part in message["content"]) for message in messages[:2])
         query = re.search(r'"query": "([^"\\]+)"', said)
         if query and query[1] in asked and not any(part["type"] == "image" for part in messages[0]["content"]):
