@@ -23,6 +23,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import cache, partial
+from itertools import zip_longest
 from pathlib import Path
 from pydoc_data.topics import topics
 from typing import Any
@@ -55,6 +56,7 @@ from vrag_nb.nano.scribbles import scribble
 from vrag_nb.nano.tokenizer import build_tokenizer
 from vrag_nb.nano.wording import copied_words, searches
 from vrag_nb.records import Question, read_questions
+from vrag_nb.retrieval.hubness import QUERY_BANK
 
 
 @dataclass(frozen=True)
@@ -304,6 +306,16 @@ def retrieve(recipe: Recipe) -> None:
     model.load_state_dict(_state(recipe.runs / "match")["model"])
     _train_on(recipe, model, processor, page_material(recipe, recipe.retriever_decks), "retrieve", centred=True)
     save_checkpoint(model, processor, recipe.models / "nano-retriever")
+    write_query_bank(recipe, recipe.models / "nano-retriever" / QUERY_BANK)
+
+
+def write_query_bank(recipe: Recipe, path: Path, count: int = 100) -> None:
+    """Sample queries by which the hubness of a page is told: train-split questions, of every deck about as many."""
+    rng = random.Random(recipe.seed)
+    with_pages = [[q.query for q in asked if q.gold_page_ids] for asked in train_questions(recipe).values()]
+    shuffled = [rng.sample(queries, len(queries)) for queries in with_pages]
+    in_turn = [query for queries in zip_longest(*shuffled) for query in queries if query]
+    path.write_text("".join(f"{query}\n" for query in in_turn[:count]), encoding="utf-8")
 
 
 def _train_on(

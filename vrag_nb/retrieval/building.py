@@ -28,6 +28,7 @@ from vrag_nb.records import Page, read_pages
 from vrag_nb.retrieval.compact import CompactIndex, sample_queries, write_compact
 from vrag_nb.retrieval.embedders import Embedder, batches
 from vrag_nb.retrieval.growing import structured_as, write_structure
+from vrag_nb.retrieval.hubness import page_hubness
 from vrag_nb.retrieval.index import VectorIndex, open_index, pool_tokens
 from vrag_nb.retrieval.single_vector import SingleVectorIndex
 from vrag_nb.retrieval.storage import (
@@ -137,6 +138,8 @@ def build_index(
         vectors = PageVectors(building_folder(index_dir, embedder), identity(embedder), before, known)
         resumed = sum(entry.key not in known and entry.key in vectors for entry in listed)
         _embed_missing(corpus, embedder, pages, listed, vectors, shard_pages, progress, embed_units or embed_here)
+        for entry in listed:
+            entry.hubness = vectors.hubness(entry.key)
         if compression:
             texts = [page.text for page in pages]
             parts = write_compact(
@@ -250,7 +253,7 @@ def embed_unit(
     for batch in batches(unit.pages, embedder.batch_size):
         arrays += [array.astype(VECTOR_TYPE) for array in _embed_batch(corpus, embedder, batch)]
         done(len(batch))
-    write_unit(folder, unit, identity(embedder), arrays)
+    write_unit(folder, unit, identity(embedder), arrays, page_hubness(embedder, arrays))
 
 
 def _embed_batch(corpus: Path, embedder: Embedder, batch: Sequence[Page]) -> list[np.ndarray]:

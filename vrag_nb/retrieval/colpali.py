@@ -8,6 +8,8 @@ imported when an embedder is loaded, not when this module is.
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,13 +26,15 @@ class ColpaliEngineEmbedder(Embedder):
     Options: `batch_size` pages or queries a forward pass; `device` ("cuda" where there is one, else "cpu"); `dtype`
     ("bfloat16" on CUDA, "float32" on a CPU). For Qwen models also `max_visual_tokens` a page (None keeps the
     checkpoint's) and `batch_tokens`, the most visual tokens of a forward pass, padding included: a batch of pages is
-    cut to it.
+    cut to it. For late interaction (`retrieval.hubness`): `query_bank`, a file of sample queries, one a line (None:
+    that of the checkpoint's folder, if it has one), and `hubness_weight`, how much of a page's hubness its scores lose.
     """
 
     model_class: ClassVar[str]
     processor_class: ClassVar[str]
     default_checkpoint: ClassVar[str] = ""
     takes_visual_tokens: ClassVar[bool] = False
+    query_suffix: str | None = None  # None: the processor's augmentation tokens
 
     def __init__(
         self,
@@ -41,6 +45,8 @@ class ColpaliEngineEmbedder(Embedder):
         device: str | None = None,
         dtype: str | None = None,
         max_visual_tokens: int | None = None,
+        query_bank: str | None = None,
+        hubness_weight: float = 0.75,
     ) -> None:
         check_batching(self.name, batch_size, batch_tokens)
         for option, value in (("max_visual_tokens", max_visual_tokens), ("batch_tokens", batch_tokens)):
@@ -55,8 +61,20 @@ class ColpaliEngineEmbedder(Embedder):
         if max_visual_tokens is not None:
             limit_visual_tokens(self.processor.image_processor, max_visual_tokens)
         self.dim = self.embed_queries(["a"])[0].shape[1]
-        self.options = {"dtype": dtype, "max_visual_tokens": max_visual_tokens}
+        self.options = {"dtype": dtype, "max_visual_tokens": max_visual_tokens, "query_bank": query_bank}
         self.fingerprint = f"{loaded.weights}/{dtype}/{max_visual_tokens or 'as saved'}"
+        self._take_query_bank(query_bank, hubness_weight)
+
+    def _take_query_bank(self, given: str | None, weight: float) -> None:
+        """Raises ValueError for an empty bank or one that is given to a single-vector embedder, FileNotFoundError."""
+        from vrag_nb.retrieval.hubness import find_query_bank, read_query_bank
+
+        if given and not self.multi_vector:
+            raise ValueError(f"{self.name} has one vector a page: query_bank does not apply")
+        path = find_query_bank(given, self.checkpoint) if self.multi_vector else None
+        if path:
+            self.query_bank, self.hubness_weight = read_query_bank(path), weight
+            self.fingerprint += f"/bank {hashlib.sha256(chr(10).join(self.query_bank).encode()).hexdigest()[:8]}"
 
     def _load(self, dtype: str) -> Checkpoint:
         import colpali_engine.models as engine
@@ -102,8 +120,11 @@ class ColpaliEngineEmbedder(Embedder):
         return [
             array
             for batch in batches(queries, self.batch_size)
-            for array in self._forward(self.processor.process_queries(texts=list(batch)))
+            for array in self._forward(self._process_queries(batch))
         ]
+
+    def _process_queries(self, queries: Sequence[str]) -> Any:
+        return self.processor.process_queries(texts=list(queries), suffix=self.query_suffix)
 
     def _page_batch(self, images: list[Image.Image]) -> tuple[list[np.ndarray], Any]:
         inputs = self.processor.process_images(images)
@@ -123,7 +144,7 @@ class ColpaliEngineEmbedder(Embedder):
     def similarity_map(self, query: str, image: Image.Image) -> SimilarityMap:
         if not self.multi_vector:
             return super().similarity_map(query, image)
-        encoded = self.processor.process_queries(texts=[query])
+        encoded = self._process_queries([query])
         tokens = self.processor.tokenizer.convert_ids_to_tokens(encoded["input_ids"][0].tolist())
         queries = self._forward(encoded)[0]  # (n_query_tokens, dim)
         pages, inputs = self._page_batch([image])
@@ -174,9 +195,13 @@ class ColQwen25(QwenEmbedder):
 
 @register("nano-colqwen2_5")
 class NanoColQwen25(ColQwen25):
-    """The same class at nano size, from the weights this repository ships. One page at a time is no slower on a CPU."""
+    """The same class at nano size, from the weights this repository ships. One page at a time is no slower on a CPU.
+
+    Queries go without augmentation tokens: at this size they match anything and cost recall (`benchmarks/hubness.py`).
+    """
 
     default_checkpoint = "data/models/nano-retriever"
+    query_suffix = ""
 
 
 @register("biqwen2_5")

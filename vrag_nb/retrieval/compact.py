@@ -118,13 +118,13 @@ class CompactIndex(MultiVectorIndex):
     def nearest(self, query: np.ndarray, count: int, rows: np.ndarray | None = None) -> np.ndarray:
         """The rows of about `count` pages that look best by their cells."""
         similar = self.codec.cells @ np.asarray(query, np.float32).T  # (n_cells, n_tokens)
-        credit = self._credit(similar)
+        credit = self._credit(similar) - self._penalty(query, np.arange(len(self.page_ids)))
         allowed = np.arange(len(credit)) if rows is None else np.sort(rows)
         wanted = min(self.shortlist * count, len(allowed))
         likely = np.sort(allowed[np.argpartition(-credit[allowed], wanted - 1)[:wanted]])
         starts, ends = self._first_cell[likely], self._first_cell[likely + 1]
         cells = self._cells[_ranges(starts, ends)]
-        return best(likely, maxsim_table(similar, cells, ends - starts), count)[0]
+        return best(likely, maxsim_table(similar, cells, ends - starts) - self._penalty(query, likely), count)[0]
 
     def _credit(self, similar: np.ndarray) -> np.ndarray:
         """What the probed cells give every page: (n_pages,)."""

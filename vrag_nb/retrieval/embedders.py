@@ -21,6 +21,7 @@ import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -59,6 +60,13 @@ class Embedder(ABC):
     fingerprint: str
     options: dict[str, Any]  # what `load_embedder` must be given again to get the same vectors
     batch_size: int = 1
+    query_bank: tuple[str, ...] = ()  # sample queries by which the hubness of a page is told (`retrieval.hubness`)
+    hubness_weight: float = 0.0  # how much of it is taken off a score
+
+    @cached_property
+    def bank_vectors(self) -> list[np.ndarray]:
+        """The embedded query bank."""
+        return self.embed_queries(list(self.query_bank)) if self.query_bank else []
 
     @abstractmethod
     def embed_pages(self, images: list[Image.Image], texts: list[str]) -> list[np.ndarray]:

@@ -98,7 +98,7 @@ class SearchEngine:
         check_embedder(index, opened.manifest, embedder)
         _check_pages(Path(corpus), pages, Path(index), opened)
         if isinstance(opened, MultiVectorIndex):
-            opened.exact = exact
+            opened.exact, opened.hubness_weight = exact, embedder.hubness_weight
         if isinstance(opened, SingleVectorIndex):
             opened.use(single_vector)
         elif single_vector:
@@ -109,8 +109,9 @@ class SearchEngine:
 
     @property
     def fingerprint(self) -> str:
-        """The index's: the weights and options that made its vectors."""
-        return self.index.manifest.fingerprint
+        """What rankings depend on: the weights and options that made the vectors, and what is taken off for hubness."""
+        weight = self.embedder.hubness_weight
+        return self.index.manifest.fingerprint + (f"/hubness {weight}" if weight else "")
 
     def search(self, queries: list[str], top_k: int = 3, within: Iterable[str] | None = None) -> list[list[Hit]]:
         """The best `top_k` pages of each query, best first, ranks from 1; only pages of `within` where it is given.

@@ -146,17 +146,20 @@ class MultiVectorIndex(VectorIndex):
     """Late interaction.
 
     `exact`: score every page (True), only those that leave stage one (False), or by the corpus's size (None: every page
-    up to `exact_up_to`). `candidates`: how many leave stage one.
+    up to `exact_up_to`). `candidates`: how many leave stage one. `hubness_weight`: how much of what makes a page a hub
+    is taken off its scores (`retrieval.hubness`).
     """
 
     exact_up_to: int = EXACT_UP_TO
     exact: bool | None = None
     candidates: int = 256
+    hubness_weight: float = 0.0
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         super().__init__(folder, manifest)
         pooled = np.minimum(self.lengths, POOLED_VECTORS)
         self._owner = np.repeat(np.arange(len(pooled)), pooled)  # page row of every FAISS vector
+        self._hubness = np.array([page.hubness for page in manifest.pages], np.float32)
 
     def score_rows(
         self, queries: Sequence[np.ndarray], rows: np.ndarray | None = None
@@ -172,12 +175,19 @@ class MultiVectorIndex(VectorIndex):
         exhaustive = count <= self.exact_up_to if self.exact is None else self.exact
         if exhaustive or count <= max(top_k, self.candidates):
             found, scores = self.score_rows(queries, rows)
-            return [best(found, row, top_k) for row in scores]
+            return [
+                best(found, row - self._penalty(query, found), top_k)
+                for query, row in zip(queries, scores, strict=True)
+            ]
         rankings = []
         for query in queries:
             found, scores = self.score_rows([query], self.nearest(query, max(top_k, self.candidates), rows))
-            rankings.append(best(found, scores[0], top_k))
+            rankings.append(best(found, scores[0] - self._penalty(query, found), top_k))
         return rankings
+
+    def _penalty(self, query: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """What is taken off a query's scores of pages for their hubness: (n_rows,)."""
+        return self.hubness_weight * len(query) * self._hubness[rows]
 
     def nearest(self, query: np.ndarray, count: int, rows: np.ndarray | None = None) -> np.ndarray:
         """Stage one: the rows of about `count` pages that look best on their pooled vectors.
@@ -195,7 +205,7 @@ class MultiVectorIndex(VectorIndex):
         credit = np.repeat(floor, len(seen), axis=1)  # (n_tokens, pages seen)
         token = np.broadcast_to(np.arange(len(ids))[:, None], ids.shape)[hit]
         np.maximum.at(credit, (token, np.searchsorted(seen, self._owner[ids[hit]])), similar[hit])
-        return best(seen, credit.sum(axis=0), count)[0]
+        return best(seen, credit.sum(axis=0) - self._penalty(query, seen), count)[0]
 
 
 def _faiss_search(index: faiss.Index, queries: np.ndarray, count: int, ids: np.ndarray | None) -> Ranking:

@@ -54,12 +54,14 @@ class Compression(BaseModel):
 
 
 class IndexedPage(BaseModel):
-    """One page of the index, in search order. `key` is the checksum of what was embedded; `vectors`: those stored."""
+    """One page of the index, in search order. `key` is the checksum of what was embedded; `vectors`: those stored;
+    `hubness`: see `retrieval.hubness`."""
 
     page_id: str
     document: str
     key: str
     vectors: int = 0
+    hubness: float = 0.0
 
 
 class StoredFile(BaseModel):

@@ -57,8 +57,9 @@ def unit_path(folder: Path, keys: Iterable[str]) -> Path:
     return folder / f"unit-{hashlib.sha256(chr(10).join(keys).encode()).hexdigest()[:16]}.npz"
 
 
-def write_unit(folder: Path, unit: Unit, made_by: str, arrays: Sequence[np.ndarray]) -> None:
-    """Write a unit's file. `made_by`: the embedder's `identity`; `arrays`: its pages' vectors, float16."""
+def write_unit(folder: Path, unit: Unit, made_by: str, arrays: Sequence[np.ndarray], hubness: Sequence[float]) -> None:
+    """Write a unit's file. `made_by`: the embedder's `identity`; `arrays`: its pages' vectors, float16; their hubness
+    (`retrieval.hubness`)."""
     temporary = folder / f".{uuid.uuid4().hex}.partial"  # two machines may write here under the same process id
     with temporary.open("wb") as file:
         np.savez(
@@ -68,6 +69,7 @@ def write_unit(folder: Path, unit: Unit, made_by: str, arrays: Sequence[np.ndarr
             keys=np.array(unit.keys),
             lengths=np.array([len(array) for array in arrays]),
             vectors=np.concatenate(arrays),
+            hubness=np.array(hubness),
         )
     temporary.replace(unit_path(folder, unit.keys))
 
@@ -82,6 +84,7 @@ class PageVectors:
         self.folder = folder
         self._made_by, self._before, self._known = made_by, before, known
         self._units: dict[str, tuple[Path, slice]] = {}
+        self._hubness: dict[str, float] = {}
         self._finished: set[Path] = set()
         self._open: tuple[Path, np.ndarray] | None = None
         for path in sorted(self.folder.glob("unit-*.npz")):
@@ -100,6 +103,12 @@ class PageVectors:
                 self._open = (path, unit["vectors"])
         return self._open[1][part]
 
+    def hubness(self, key: str) -> float:
+        """What was stored with the vectors."""
+        if key in self._known and self._before is not None:
+            return self._before.manifest.pages[self._known[key]].hubness
+        return self._hubness[key]
+
     def has_unit(self, keys: Sequence[str]) -> bool:
         """Whether the unit of these pages is finished; a damaged file, or another embedder's, does not count."""
         path = unit_path(self.folder, keys)
@@ -110,6 +119,7 @@ class PageVectors:
         try:
             with np.load(path) as unit:  # reading an array compares its checksum
                 keys, ends = [str(key) for key in unit["keys"]], np.cumsum(unit["lengths"]).tolist()
+                hubness = unit["hubness"].tolist()
                 whole = str(unit["made_by"]) == self._made_by and len(unit["vectors"]) == ends[-1]
         except (OSError, ValueError, KeyError, IndexError, EOFError, zipfile.BadZipFile):
             return False
@@ -117,6 +127,7 @@ class PageVectors:
             return False
         for key, start, end in zip(keys, [0, *ends[:-1]], ends, strict=True):
             self._units[key] = (path, slice(start, end))
+        self._hubness |= dict(zip(keys, hubness, strict=True))
         self._finished.add(path)
         return True
 
