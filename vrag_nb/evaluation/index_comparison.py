@@ -79,6 +79,9 @@ def compare_indexes(
     encoded = comparison.words if index.manifest.kind == "text" else embedder.embed_queries(comparison.words)
     visual, visual_seconds = comparison.ask(index, encoded)
     rows = [comparison.row(_own_name(index), visual, visual_seconds, index)]
+    if isinstance(index, MultiVectorIndex) and index.hubness_weight:
+        with_hubs = _scoring_every_page(engine.index, hubness_weight=0.0)
+        rows.append(comparison.row(f"{_own_name(index)}, hubs as they are", *comparison.ask(with_hubs, encoded), index))
     with tempfile.TemporaryDirectory(dir=work) as folder:
         if isinstance(index, MultiVectorIndex) and not isinstance(index, CompactIndex):
             tokens = cache(lambda: sample_queries(embedder, texts))  # the same for every compression
@@ -153,11 +156,15 @@ class _Comparison:
         )
 
 
-def _scoring_every_page(index: PageIndex) -> PageIndex:
-    """The engine's index opened once more: exact, whatever its size, without a change to the engine's own."""
+def _scoring_every_page(index: PageIndex, hubness_weight: float | None = None) -> PageIndex:
+    """The engine's index opened once more: exact, whatever its size, without a change to the engine's own.
+
+    hubness_weight: another one than the engine's.
+    """
     opened = open_index(index.folder, verify=False)
-    if isinstance(opened, MultiVectorIndex):
+    if isinstance(opened, MultiVectorIndex) and isinstance(index, MultiVectorIndex):
         opened.exact = True
+        opened.hubness_weight = index.hubness_weight if hubness_weight is None else hubness_weight
     return opened
 
 
@@ -172,7 +179,7 @@ def _own_name(index: PageIndex) -> str:
 def _compact(
     index: MultiVectorIndex, folder: Path, compression: Compression, tokens: Callable[[], np.ndarray]
 ) -> PageIndex:
-    """A compact index of the vectors in `index`, opened."""
+    """A compact index of the vectors in `index`, opened; hubs weigh as much."""
     folder.mkdir()
     listed = [entry.model_copy() for entry in index.manifest.pages]
     row_of = {entry.key: row for row, entry in enumerate(listed)}
@@ -181,4 +188,7 @@ def _compact(
     )
     about = index.manifest.model_dump(include={"kind", "embedder", "fingerprint", "dim", "checkpoint", "options"})
     commit(folder, Manifest(**about, shard_pages=_SHARD_PAGES, page_count=len(listed), pages=listed, **parts))
-    return open_index(folder, verify=False)
+    opened = open_index(folder, verify=False)
+    assert isinstance(opened, CompactIndex)
+    opened.hubness_weight = index.hubness_weight
+    return opened
