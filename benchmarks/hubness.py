@@ -1,6 +1,6 @@
 """What the nano retriever's searches gain without training: no augmentation tokens, and hubs held down.
 
-    python benchmarks/hubness.py [--profile nano] [--split dev] [--weights 0.25 0.5 0.75 1]
+    python benchmarks/hubness.py [--profile nano] [--split dev] [--weights 0.25 0.5 0.75 1] [--out results/hubness]
 
 Every row ranks all pages of the profile's index for the questions of a split, with the same page vectors:
 
@@ -16,11 +16,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-
-from rich.console import Console
-from rich.table import Table
+from pathlib import Path
 
 from vrag_nb.evaluation.metrics import recall_at_k, share_interval
+from vrag_nb.evaluation.report import markdown_table, print_table, write_text
 from vrag_nb.profiles import load_profile
 from vrag_nb.records import Question
 from vrag_nb.retrieval.colpali import ColpaliEngineEmbedder
@@ -28,6 +27,7 @@ from vrag_nb.retrieval.engine import SearchEngine
 from vrag_nb.retrieval.index import MultiVectorIndex
 
 CUTS = (1, 3, 5)
+HEAD = ["scores", *(f"recall@{cut}" for cut in CUTS), "recall@1 in document"]
 
 
 def measure(engine: SearchEngine, questions: Sequence[Question]) -> list[str]:
@@ -47,6 +47,7 @@ def main() -> None:
     parser.add_argument("--profile", default="nano")
     parser.add_argument("--split", choices=("dev", "test"), default="dev")
     parser.add_argument("--weights", type=float, nargs="*", default=[0.25, 0.5, 0.75, 1.0])
+    parser.add_argument("--out", type=Path, help="folder for the table as SPLIT.md")
     options = parser.parse_args()
     profile = load_profile(options.profile)
     profile.build_index()
@@ -58,18 +59,18 @@ def main() -> None:
         )
     asked = profile.questions() if options.split == "test" else profile.dev_questions(limit=100_000)
     questions = [question for question in asked if question.gold_page_ids]
-    table = Table(title=f"{len(questions)} questions of {options.split}, {len(index.page_ids)} pages")
-    for column in ("scores", *(f"recall@{cut}" for cut in CUTS), "recall@1 in document"):
-        table.add_column(column)
     suffix, embedder.query_suffix = embedder.query_suffix, None
     index.hubness_weight = 0
-    table.add_row("as trained", *measure(engine, questions))
+    rows = [["as trained", *measure(engine, questions)]]
     embedder.query_suffix = suffix
     for weight in (0.0, *options.weights):
         index.hubness_weight = weight
         name = f"{'no augmentation' if suffix == '' else 'as searched'}, weight {weight:g}"
-        table.add_row(name, *measure(engine, questions))
-    Console().print(table)
+        rows.append([name, *measure(engine, questions)])
+    title = f"{len(questions)} {options.split} questions, {len(index.page_ids)} pages, profile {profile.name}"
+    print_table(title, HEAD, rows)
+    if options.out:
+        write_text(options.out / f"{options.split}.md", f"# Hubs\n\n{title}.\n\n{markdown_table(HEAD, rows)}\n")
 
 
 if __name__ == "__main__":

@@ -161,7 +161,9 @@ def test_a_damaged_or_foreign_shard_is_embedded_again(corpus: Path, tmp_path: Pa
     if damage == "other embedder":
         pages = [Page(page_id=str(name), document="d", page=1, image="i", width=1, height=1) for name in ids]
         arrays = np.split(np.zeros_like(vectors), np.cumsum(lengths)[:-1])
-        write_unit(victim.parent, Unit(keys=[str(key) for key in keys], pages=pages), "another", arrays, [0.0] * len(arrays))
+        write_unit(
+            victim.parent, Unit(keys=[str(key) for key in keys], pages=pages), "another", arrays, [0.0] * len(arrays)
+        )
     else:
         flipped = whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
         victim.write_bytes({"cut": whole[:-9], "byte": flipped, "empty": b""}[damage])

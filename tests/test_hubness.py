@@ -7,6 +7,8 @@ import pytest
 from PIL import Image
 from test_index import Toy, build, found, interruption, make_corpus, tiny  # noqa: F401  (two are fixtures)
 
+from vrag_nb.nano.recipe import Recipe, write_query_bank
+from vrag_nb.records import MetaInfo, Question, write_questions
 from vrag_nb.retrieval.embedders import Embedder, load_embedder, register
 from vrag_nb.retrieval.engine import SearchEngine
 from vrag_nb.retrieval.hubness import page_hubness, read_query_bank
@@ -124,3 +126,22 @@ def test_nano_queries_go_without_augmentation(tiny):  # noqa: F811
     short = load_embedder("nano-colqwen2_5", tiny, device="cpu").embed_queries(["revenue by region"])[0]
     assert len(short) == len(augmented) - 10
     np.testing.assert_allclose(short, augmented[: len(short)], atol=1e-5)
+
+
+def test_the_bank_asks_every_train_deck_in_turn(tmp_path):
+    asked = [
+        Question(
+            uid=f"{deck}-{number}",
+            query=f"{deck} {number}?",
+            reference_answer="1",
+            meta_info=MetaInfo(file_name=f"{deck}.pdf", reference_page=[1] if number else []),
+        )
+        for deck in ("ab", "cd", "ef")
+        for number in range(4)
+    ]
+    write_questions(tmp_path / "questions.train.parquet", asked)
+    write_query_bank(Recipe(corpus=tmp_path), tmp_path / "bank.txt", count=7)
+    bank = read_query_bank(tmp_path / "bank.txt")
+    assert [query.split()[0] for query in bank] == ["ab", "cd", "ef", "ab", "cd", "ef", "ab"]
+    assert len(set(bank)) == 7
+    assert not any("0?" in query for query in bank), "questions without a page bring a page nothing"
