@@ -107,7 +107,7 @@ def test_the_figure_shows_the_sum_and_a_map_a_word(size: tuple[int, int], column
     assert "“the gold time in 1964?”" in said
     assert "sprint_9, found first: " in said
     assert "of 24 patches win a token" in said
-    assert f"Score by words: {Matches.of(similarity(), QUERY).parts.sum():.2f} in all" in said
+    assert f"MaxSim by words: {Matches.of(similarity(), QUERY).parts.sum():.2f} in all" in said
     page, bar, bars, *maps, scale = figure.axes
     assert page.get_images()[1].get_array().shape == (4, 6)
     assert [label.get_text() for label in bars.get_yticklabels()] == ["the", "gold", "time", "in", "1964", ADDED]

@@ -10,7 +10,8 @@ put together to words again. Tokens that the retriever adds to every query (a pr
 of their own, `added`: they count in the score, but stand for no word of the query.
 
 A page may have vectors that lie on no patch (the retriever's own prompt). A similarity map knows nothing of them, so
-the parts add up to slightly less than the score of a hit where these win a maximum.
+the parts add up to slightly less than MaxSim where these win a maximum; a hit's score may be lower than that by what
+its page loses as a hub (`retrieval.hubness`).
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ def _draw_bars(figure: Figure, at: tuple[float, float], matches: Matches, tellin
     rest = [matches.part(word) for word in matches.words if word not in shown]
     rows += [(f"{len(rest)} other words", sum(rest), figures.LINE)] if rest else []
     left, top = at[0] + _LABELS, at[1]
-    said = f"Score by words: {matches.parts.sum():.2f} in all"
+    said = f"MaxSim by words: {matches.parts.sum():.2f} in all"
     text_at(figure, left - _LABELS, top - 0.24, said, fontsize=10, color=MUTED)
     axes = axes_at(figure, left, top, _BARS - _LABELS, _bars_height(matches))
     axes.barh(range(len(rows)), [part for _, part, _ in rows], 0.72, color=[colour for _, _, colour in rows])
