@@ -257,7 +257,9 @@ def test_the_saved_retriever_embeds_as_the_trained_one(pool, processor, tmp_path
         query = embed_query_texts(model, retriever_processor, ["net profit"])[0].numpy()
     save_checkpoint(model, retriever_processor, tmp_path, torch.float32)
     embedder = load_embedder("nano-colqwen2_5", tmp_path)
-    assert abs(embedder.embed_queries(["net profit"])[0] - query).max() < 1e-4
+    asked = embedder.embed_queries(["net profit"])[0]
+    assert len(asked) == len(query) - 10, "training appends augmentation tokens, searching does not"
+    assert abs(asked - query[: len(asked)]).max() < 1e-4
     assert abs(embedder.embed_pages([image], [""])[0] - page).max() < 0.05  # the vision tower ran in bfloat16
 
 
