@@ -184,8 +184,7 @@ def _sha256(path: Path) -> str:
 
 
 def _engine_identity(environment: Environment | MemoryEnvironment) -> str:
-    manifest = getattr(getattr(environment.engine, "index", None), "manifest", None)
-    return str(getattr(manifest, "fingerprint", None) or type(environment.engine).__name__)
+    return str(getattr(environment.engine, "fingerprint", None) or type(environment.engine).__name__)
 
 
 def main() -> None:

@@ -67,14 +67,15 @@ class ColpaliEngineEmbedder(Embedder):
 
     def _take_query_bank(self, given: str | None, weight: float) -> None:
         """Raises ValueError for an empty bank or one that is given to a single-vector embedder, FileNotFoundError."""
-        from vrag_nb.retrieval.hubness import find_query_bank, read_query_bank
+        from vrag_nb.retrieval.hubness import NEAREST, find_query_bank, read_query_bank
 
         if given and not self.multi_vector:
             raise ValueError(f"{self.name} has one vector a page: query_bank does not apply")
         path = find_query_bank(given, self.checkpoint) if self.multi_vector else None
         if path:
             self.query_bank, self.hubness_weight = read_query_bank(path), weight
-            self.fingerprint += f"/bank {hashlib.sha256(chr(10).join(self.query_bank).encode()).hexdigest()[:8]}"
+            made_by = repr((self.query_bank, NEAREST, self.query_suffix))  # what a page's hubness depends on beside it
+            self.fingerprint += f"/bank {hashlib.sha256(made_by.encode()).hexdigest()[:8]}"
 
     def _load(self, dtype: str) -> Checkpoint:
         import colpali_engine.models as engine

@@ -1,0 +1,92 @@
+"""Long questions: several of a document's questions asked as one, so that an answer takes as many searches.
+
+    long = long_questions(questions, pages=4)      # each needs four pages of one document
+    values_right("7; 12; x; 4", long[0])           # 0.75 where three of the four are right
+
+A memory is worth having where facts of many pages must be held together. Joined are questions whose answer is one value
+on one page; each is used once, no two parts of a long question share a page, and a document gives as many as its
+questions last for. The order is drawn from the seed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from vrag_nb.evaluation.answers import is_correct
+from vrag_nb.records import MetaInfo, Question
+
+BETWEEN = ";"
+ASK = "Answer each, in this order, with a semicolon between two answers:"
+QUERY_TYPE = "long"
+
+
+def long_questions(questions: Iterable[Question], pages: int = 4, seed: int = 0) -> list[Question]:
+    """Questions that need `pages` pages each, in the order of the documents.
+
+    Raises ValueError for fewer than two pages, or where no document has that many pages with a question of their own.
+    """
+    if pages < 2:
+        raise ValueError(f"pages {pages}: a long question joins two questions or more")
+    by_document: dict[str, list[Question]] = {}
+    for question in questions:
+        if _one_value(question):
+            by_document.setdefault(question.document, []).append(question)
+    rng = random.Random(seed)
+    found = [
+        _joined(f"{document}-long{number:02d}", group)
+        for document, single in by_document.items()
+        for number, group in enumerate(_groups(rng.sample(single, len(single)), pages))
+    ]
+    if not found:
+        raise ValueError(f"no document has questions of one value on {pages} different pages")
+    return found
+
+
+def values_right(answer: str | None, question: Question) -> float:
+    """The share of a long question's values that are right in their place; 0 without an answer."""
+    wanted = question.reference_answer.split(BETWEEN)
+    given = (answer or "").split(BETWEEN)
+    return sum(is_correct(one, value) for one, value in zip(given, wanted, strict=False)) / len(wanted)
+
+
+def _one_value(question: Question) -> bool:
+    meta, answer = question.meta_info, question.reference_answer
+    alone = len(meta.reference_page) == 1 and len(question.needed_facts) <= 1 and BETWEEN not in answer
+    return alone and meta.query_type in ("single_hop", "unknown")
+
+
+def _groups(questions: Sequence[Question], pages: int) -> list[list[Question]]:
+    """Groups of `pages` questions on different pages; every group takes from the pages with the most left."""
+    left: dict[int, list[Question]] = {}
+    for question in questions:
+        left.setdefault(question.meta_info.reference_page[0], []).append(question)
+    found = []
+    while len(left) >= pages:
+        fullest = sorted(left, key=lambda page: -len(left[page]))[:pages]
+        found.append([left[page].pop() for page in fullest])
+        left = {page: rest for page, rest in left.items() if rest}
+    return found
+
+
+def _joined(uid: str, parts: Sequence[Question]) -> Question:
+    first = parts[0].meta_info
+    asked = " ".join(f"({number}) {part.query}" for number, part in enumerate(parts, start=1))
+    facts = [fact for part in parts for fact in part.needed_facts]
+    known: dict[str, Any] = {"needed_facts": facts} if len(facts) == len(parts) else {}
+    return Question(
+        uid=uid,
+        query=f"{ASK} {asked}",
+        reference_answer=f"{BETWEEN} ".join(part.reference_answer for part in parts),
+        meta_info=MetaInfo(
+            file_name=first.file_name,
+            reference_page=[part.meta_info.reference_page[0] for part in parts],
+            source_type="mixed",
+            query_type=QUERY_TYPE,
+            reference_regions=[region for part in parts for region in part.meta_info.reference_regions],
+            parts=[part.uid for part in parts],
+            needs_crop=any(part.needs_crop for part in parts),
+            **known,
+        ),
+    )
