@@ -1,6 +1,6 @@
 """Questions a second of the concurrent evaluator against one question at a time: same model, index and machine.
 
-    python benchmarks/evaluate.py --questions 32 --concurrency 16 --threads 1
+    python benchmarks/evaluate.py --questions 32 --concurrency 16 --threads 1 [--out results/benchmarks]
 
 Evaluates one system of the profile twice in one run, greedily, with a policy of its own each time (so that none finds
 the other's cache): one question at a time, then `--concurrency` questions in flight, which the policy takes in one
@@ -33,12 +33,12 @@ from typing import Any
 import torch
 import uvicorn
 from fastapi import FastAPI
+from tables import tell
 
 from vrag_nb.agent.openai_policy import OpenAIPolicy
 from vrag_nb.agent.policy import Policy
 from vrag_nb.agent.trajectory import Trajectory, read_trajectories
 from vrag_nb.evaluation.evaluate import evaluate
-from vrag_nb.evaluation.report import print_table
 from vrag_nb.profiles import Profile, load_profile, sample
 from vrag_nb.records import Question
 
@@ -145,6 +145,7 @@ def main() -> int:
     parser.add_argument("--latency", type=float, default=0.5, help="seconds a turn of the remote model; 0: none")
     parser.add_argument("--remote-questions", type=int, default=32)
     parser.add_argument("--threads", type=int, default=None)
+    parser.add_argument("--out", type=Path, default=None, help="folder for evaluate.md")
     arguments = parser.parse_args()
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
@@ -164,13 +165,13 @@ def main() -> int:
             policy = OpenAIPolicy(f"remote, {arguments.latency:g} s", url, api_key_env=None)
             pairs.append([run(profile, engine, policy, few, system, concurrency) for concurrency in (1, many)])
             policy.close()
-    print_rows(pairs, f"system {system}, {torch.get_num_threads()} threads")
     compared = [compare(alone, together) for alone, together in pairs]
-    print("\n".join(words for words, _ in compared))
+    notes = "\n".join(words for words, _ in compared)
+    tell_rows(pairs, f"Evaluation, system {system}, {torch.get_num_threads()} threads", notes, arguments.out)
     return 1 if any(differs for _, differs in compared) else 0
 
 
-def print_rows(pairs: Sequence[Sequence[Row]], title: str) -> None:
+def tell_rows(pairs: Sequence[Sequence[Row]], title: str, notes: str, out: Path | None) -> None:
     """A row an evaluation, with how many times as fast as one question at a time it is."""
     cells = []
     for rows in pairs:
@@ -180,7 +181,7 @@ def print_rows(pairs: Sequence[Sequence[Row]], title: str) -> None:
             errors = sum(one.status == "error" for one in row.found.values())
             cells.append([row.model, str(row.concurrency), str(len(row.found)), *figures, str(errors)])
     head = ["model", "at once", "asked", "seconds", "asked/s", "times", "turns", "errors"]
-    print_table(title, head, cells)
+    tell(title, head, cells, notes, out)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from vrag_nb.agent.memory_expert import MemoryPlanner
 from vrag_nb.agent.memory_session import MemorySettings
@@ -67,14 +68,11 @@ class Row:
     def cells(self, questions: int) -> list[str]:
         """As HEADER. Intervals are over questions, of which each seed's answer is one value of the mean."""
         shares = [_shown(share_interval(_by_question(one, questions))) for one in (self.right, self.values, self.seen)]
-        counts = [float(len(tokens)) for tokens in self.tokens]
+        asked = [float(len(tokens)) for tokens in self.tokens]
         mean = [sum(tokens) / max(1, len(tokens)) for tokens in self.tokens]
         most = [float(max(tokens, default=0)) for tokens in self.tokens]
-        rest = [
-            _shown(bootstrap(_by_question(one, questions)), 0 if one is not counts else 1)
-            for one in (counts, mean, most)
-        ]
-        return [self.name, str(questions), *shares, *rest]
+        counts = [_shown(bootstrap(_by_question(one, questions)), 1) for one in (asked, mean, most)]
+        return [self.name, str(questions), *shares, *counts]
 
 
 def _by_question(values: Sequence[float], questions: int) -> list[float]:
@@ -126,10 +124,11 @@ def draw(rows: Sequence[Row]) -> figures.Picture:
     left, right = (figures.axes_at(figure, 0.7 + 5.2 * place, 0.5, 4.3, 2.4) for place in (0, 1))
     figures.chart(left, "Image tokens in context", x="generation")
     figures.chart(right, "Questions answered right by then", x="generation")
+    steps = range(1, max(len(tokens) for row in rows for tokens in row.tokens) + 1)
     for number, row in enumerate(rows):
-        style = {"color": figures.SERIES[number % 2], "linestyle": "-" if number < 2 else "--", "label": row.name}
+        line = "-" if number < 2 else "--"  # planners, then weights
+        style: dict[str, Any] = {"color": figures.SERIES[number % 2], "linestyle": line, "label": row.name}
         means = [mean for mean, _ in mean_by_step(row.tokens)]
-        steps = range(1, max(max(len(one.tokens[0]) for one in rows), len(means)) + 1)
         left.plot(range(1, len(means) + 1), means, marker=".", **style)
         done = [sum(at is not None and at <= step for at in row.right_at) / len(row.right_at) for step in steps]
         right.plot(steps, done, marker=".", **style)

@@ -1,7 +1,7 @@
 """Pages a second from PDF to image files: corpus prep (PyMuPDF) against pdf2image (poppler's pdftoppm).
 
     pip install pdf2image; apt-get install poppler-utils        # the peer; the project itself needs neither
-    python benchmarks/pages.py [--documents DIR] [--dpi 150] [--format png] [--repeat 3]
+    python benchmarks/pages.py [--documents DIR] [--dpi 150] [--format png] [--repeat 3] [--out results/benchmarks]
 
 Every row turns the same PDFs into one image file a page, of the same pixels and in the same format. Ours is the whole
 of `prepare_corpus`: starting its processes, the text layer, checksums and records are in its time. pdf2image comes in
@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 from PIL import Image
 
@@ -81,7 +82,12 @@ def _by_poppler(path: Path, out: Path, dpi: int, image_format: str, threads: int
 
     folder = out / path.stem
     folder.mkdir()
-    options = {"use_cropbox": True, "jpegopt": {"quality": QUALITY}, "output_file": "page", "paths_only": True}
+    options: dict[str, Any] = {
+        "use_cropbox": True,
+        "jpegopt": {"quality": QUALITY},
+        "output_file": "page",
+        "paths_only": True,
+    }
     convert_from_path(path, dpi, folder, fmt=image_format, thread_count=threads, **options)
 
 
@@ -90,7 +96,7 @@ def _by_pillow(path: Path, out: Path, dpi: int, image_format: str) -> None:
 
     folder = out / path.stem
     folder.mkdir()
-    options = {"quality": QUALITY, "subsampling": 0} if image_format == "jpeg" else {}
+    options: dict[str, Any] = {"quality": QUALITY, "subsampling": 0} if image_format == "jpeg" else {}
     for number, image in enumerate(convert_from_path(path, dpi, use_cropbox=True), start=1):
         image.save(folder / f"page-{number:05d}.{SUFFIXES[image_format]}", **options)
 
@@ -154,9 +160,9 @@ def need_peer() -> None:
         sys.exit(f"the peer is not there; install {' and '.join(missing)}")
 
 
-def print_rows(rows: dict[str, Row], title: str) -> None:
+def tell_rows(rows: dict[str, Row], title: str, notes: str, out: Path | None) -> None:
     """The table; the factor is how many times the pages a second of each peer ours has."""
-    from vrag_nb.evaluation.report import print_table  # every worker imports this file anew
+    from tables import tell  # every worker imports this file anew
 
     best = statistics.median(next(iter(rows.values())).seconds)
     cells = []
@@ -164,7 +170,7 @@ def print_rows(rows: dict[str, Row], title: str) -> None:
         seconds = statistics.median(row.seconds)
         figures = (row.pages / seconds, seconds, statistics.median(row.processor_seconds), row.file_bytes / 1e6)
         cells.append([name, *(f"{figure:.1f}" for figure in figures), f"{seconds / best:.2f}"])
-    print_table(title, ["way", "pages/s", "seconds", "processor s", "MB", "ours is times as fast"], cells)
+    tell(title, ["way", "pages/s", "seconds", "processor s", "MB", "ours is times as fast"], cells, notes, out)
 
 
 def main() -> int:
@@ -175,6 +181,7 @@ def main() -> int:
     parser.add_argument("--format", choices=sorted(SUFFIXES), default="png")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--processes", type=int, default=available_cores())
+    parser.add_argument("--out", type=Path, default=None, help="folder for pages.md")
     arguments = parser.parse_args()
     need_peer()
     size = {"dpi": arguments.dpi, "image_format": arguments.format}
@@ -195,9 +202,12 @@ def main() -> int:
             for name, way in ways.items():
                 measure(way, documents, rows[name])
     first, *others = rows.values()
-    print_rows(rows, f"{first.pages} pages of {len(first.sizes)} PDFs, {arguments.dpi} dpi, {arguments.format}")
     wrong = {line for other in others for line in differences(first.sizes, other.sizes)}
-    print("\n".join(sorted(wrong)) or "page counts and pixel sizes are equal in all rows")
+    notes = "\n".join(sorted(wrong)) or "page counts and pixel sizes are equal in all rows"
+    title = (
+        f"PDF to page images: {first.pages} pages of {len(first.sizes)} PDFs, {arguments.dpi} dpi, {arguments.format}"
+    )
+    tell_rows(rows, title, notes, arguments.out)
     return 1 if wrong else 0
 
 

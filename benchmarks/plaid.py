@@ -1,6 +1,6 @@
 """The compact index beside fast-plaid, a well-kept engine for late interaction: recall, speed, bytes, build time.
 
-    python benchmarks/plaid.py --python ENV/bin/python [--pages 1000 5000] [--out results/plaid]
+    python benchmarks/plaid.py --python ENV/bin/python [--pages 1000 5000] [--out results/benchmarks]
 
 fast-plaid is built for other versions of torch than this project's, so it lives in an environment of its own (without
 `--python` the commands that make it are printed). Both engines index the same float16 vectors and answer the same
@@ -30,9 +30,10 @@ import faiss
 import numpy as np
 import torch
 from search import DIM, KINDS, TOP, Corpus, build, corpora, exact_top
+from tables import tell
 from threadpoolctl import threadpool_limits
 
-from vrag_nb.evaluation.report import print_table, write_json
+from vrag_nb.evaluation.report import write_json
 from vrag_nb.retrieval.storage import Compression
 
 WORKER = Path(__file__).with_name("plaid_worker.py")
@@ -122,14 +123,14 @@ def theirs(corpus: Corpus, wanted: Sequence[set[int]], patches: int, options: ar
     return rows
 
 
-def show(rows: Sequence[Row]) -> None:
+def show(rows: Sequence[Row], threads: int, out: Path | None) -> None:
     head = ["corpus", "pages", "engine", "recall@10", "p50, ms", "p95, ms", "queries/s", "of bf16", "build, s"]
     cells = [
         [one.corpus, f"{one.pages:,}", one.engine, f"{one.recall:.3f}", f"{one.p50:.1f}", f"{one.p95:.1f}",
          f"{one.queries_a_second:.1f}", f"1/{1 / one.disk_share:.1f}", f"{one.build_seconds:.0f}"]
         for one in rows
     ]  # fmt: skip
-    print_table("the compact index and fast-plaid", head, cells)
+    tell(f"The compact index beside fast-plaid, {threads} threads", head, cells, out=out)
 
 
 def main() -> None:
@@ -147,7 +148,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--scratch", type=Path, default=None, help="where the indexes are written (default: temporary)")
-    parser.add_argument("--out", type=Path, default=None, help="folder for plaid.json")
+    parser.add_argument("--out", type=Path, default=None, help="folder for plaid.json and plaid.md")
     options = parser.parse_args()
     if options.python is None:
         sys.exit(RECIPE)
@@ -160,7 +161,7 @@ def main() -> None:
             rows += engine(corpus, wanted, patches, options)
         if options.out:
             write_json(options.out / "plaid.json", [asdict(one) for one in rows])
-    show(rows)
+    show(rows, options.threads, options.out)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
     python benchmarks/readme.py            # rewrite README.md
     python benchmarks/readme.py --check    # exit 1 if README.md says something else than results/
 
-Run it after `make nano-eval`, `make realdocs DIR=...`, `make run` and `benchmarks/search.py --out results/search`.
+Run it after `make nano-eval`, `make realdocs DIR=...`, `make run`, `benchmarks/search.py --out results/search` and what
+writes to `results/benchmarks`, `results/table_1`, `results/memory`, `results/long` and `results/algorithms`.
 """
 
 from __future__ import annotations
@@ -53,6 +54,9 @@ def measured() -> str:
         rows = json.loads(found.read_text(encoding="utf-8"))
         text += f"\n## Search in large corpora\n\n`{command}` (search.json there):\n\n"
         text += f"{searched(rows)}\n\n{SEARCHED}\n"
+    told = sorted((ROOT / "results/benchmarks").glob("*.md"))
+    if told:
+        text += "\n## Speed, beside peers\n\n" + "\n".join(path.read_text(encoding="utf-8") for path in told)
     return "\n" + re.sub(r"^## ", "### ", text, flags=re.MULTILINE) + "\n"
 
 

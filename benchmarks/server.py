@@ -1,6 +1,6 @@
 """Requests a second of the search server under many clients, with batching and without, and of one client alone.
 
-    python benchmarks/server.py --clients 64 --seconds 60
+    python benchmarks/server.py --clients 64 --seconds 60 [--out results/benchmarks]
 
 Starts the real server (`python -m vrag_nb serve`) on this machine, on the profile's index, and sends it the profile's
 questions, one a request. Every client waits for its answer before it asks again. Three rows of one run: many clients
@@ -27,8 +27,8 @@ from pathlib import Path
 
 import httpx
 import numpy as np
+from tables import tell
 
-from vrag_nb.evaluation.report import print_table
 from vrag_nb.profiles import load_profile
 
 Pages = list[tuple[str, float]]  # page ids and scores, best first
@@ -155,6 +155,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60, help="of asking, for each row")
     parser.add_argument("--max-batch", type=int, default=32)
     parser.add_argument("--top-k", type=int, default=10)
+    parser.add_argument("--out", type=Path, default=None, help="folder for server.md")
     arguments = parser.parse_args()
     questions = [question.query for question in load_profile(arguments.profile).questions()]
     room = ["--max-requests", str(2 * arguments.clients), "--max-queue", str(max(1024, 2 * arguments.clients))]
@@ -172,10 +173,9 @@ def main() -> None:
         alone.row("one request at a time", 1),
     ]
     head = ["server", "clients", "answers", "errors", "answers/s", "p50 s", "p95 s", "queries/search"]
-    print_table(f"{arguments.seconds:g} s each, profile {arguments.profile}", head, rows)
     errors = sum((load.errors for load in (together, apart, alone)), Counter())
-    print(f"errors: {dict(errors) or 'none'}")
-    print(compare([together, apart, alone]))
+    notes = f"errors: {dict(errors) or 'none'}; {compare([together, apart, alone])}"
+    tell(f"Search server, {arguments.seconds:g} s each, profile {arguments.profile}", head, rows, notes, arguments.out)
 
 
 if __name__ == "__main__":

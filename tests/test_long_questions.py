@@ -36,9 +36,10 @@ def test_parts_are_of_one_document_on_different_pages_and_used_once() -> None:
     questions += [single("b1", 1, document="beta"), single("b2", 1, document="beta")]
     found = long_questions(questions, pages=3)
     parts = [uid for one in found for uid in (one.meta_info.model_extra or {})["parts"]]
-    assert len(found) == 2 and len(set(parts)) == len(parts) == 6, "beta has one page, and alpha 7 = 2 * 3 + 1"
+    assert len(found) == 2, "beta has one page, and alpha 7 = 2 * 3 + 1 questions"
+    assert len(set(parts)) == len(parts) == 6
     for one in found:
-        assert one.document == "alpha" and sorted(one.meta_info.reference_page) == [1, 2, 3]
+        assert (one.document, sorted(one.meta_info.reference_page)) == ("alpha", [1, 2, 3])
         assert [fact["search_hint"] for fact in one.needed_facts] == (one.meta_info.model_extra or {})["parts"]
         assert one.reference_answer == "7; 7; 7"
         assert all(f"({number}) {part}?" in one.query for number, part in enumerate(one.meta_info.parts, 1))  # type: ignore[attr-defined]
@@ -84,7 +85,8 @@ def test_a_history_grows_where_a_memory_stays_within_its_budget(tiny_corpus: Pat
     )
     held = visual_tokens(vimrag, pages)
     assert vimrag.answer == question.reference_answer
-    assert len(held) == 7 and held[:2] == [0, page]  # a search and its memorising each, and the answer
+    assert len(held) == 7, "a search and its memorising for each page, and the answer"
+    assert held[:2] == [0, page]
     assert all(0 < tokens <= 20 for tokens in held[2::2]), "what is remembered"
     assert all(tokens <= 20 + page for tokens in held[1::2]), "and what a search shows beside it"
 

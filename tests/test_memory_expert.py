@@ -76,6 +76,14 @@ def test_pages_are_found_kept_and_answered_from(tiny_corpus: Path, memory: Memor
         assert graph[ANSWER].parents == (first.name, second.name)
 
 
+def test_other_hints_come_before_the_question_itself(tiny_corpus: Path) -> None:
+    facts = fact(1, "Norway", "2%"), {**fact(3, "Peru", "3%"), "other_hints": ["Lima"]}
+    engine = ByQuery(Norway=["alpha_1"], Lima=["alpha_3"])
+    trajectory, _ = play(tiny_corpus, asked(*facts), engine)
+    assert engine.calls == [["Norway"], ["Peru"], ["Lima"]]
+    assert trajectory.answer == "Peru"
+
+
 @pytest.mark.parametrize("memory", KINDS)
 def test_a_miss_leads_to_the_next_attempt_and_to_no_answer_in_the_end(tiny_corpus: Path, memory: MemoryKind) -> None:
     engine = ByQuery(**{"Which_grew?": ["alpha_1"], "Peru": ["alpha_3"]})

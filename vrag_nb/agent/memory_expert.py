@@ -39,7 +39,7 @@ class MemoryPlanner(Policy):
     the answer is NO_ANSWER. What has been found it reads off the context, so it plays by the rules of any model, with
     every kind of memory; it needs pages to be shown as images, or chunks of videos as frames: of those it keeps the
     seconds at which the gold span is on screen. Facts, values and hints come from `needed_facts`, where a corpus has
-    them.
+    them: `search_hint`, then `other_hints`, then the question's own words, until the page is found.
 
     follow_misses: whether the search after a miss is a child of it; else it starts from the question again, and the
     miss is a dead end of the graph.
@@ -112,7 +112,7 @@ def _clues(question: Question) -> list[_Clue]:
     clues = []
     for page in pages:
         facts = [fact for fact in question.needed_facts if fact["page"] == page]
-        hints = [_plain(fact["search_hint"]) for fact in facts]
+        hints = [_plain(hint) for fact in facts for hint in (fact["search_hint"], *fact.get("other_hints", []))]
         whole = _plain(question.query)
         queries = [*hints, whole] if len(pages) > 1 else [whole, *hints]
         told = f"{question.reference_answer} from {_span_words(question)}" if _span(question) else ""

@@ -73,8 +73,11 @@ def _groups(questions: Sequence[Question], pages: int) -> list[list[Question]]:
 def _joined(uid: str, parts: Sequence[Question]) -> Question:
     first = parts[0].meta_info
     asked = " ".join(f"({number}) {part.query}" for number, part in enumerate(parts, start=1))
-    facts = [fact for part in parts for fact in part.needed_facts]
-    known: dict[str, Any] = {"needed_facts": facts} if len(facts) == len(parts) else {}
+    facts = [{**fact, "other_hints": [part.query]} for part in parts for fact in part.needed_facts]
+    known: dict[str, Any] = {"parts": [part.uid for part in parts]}
+    known |= {"needs_crop": any(part.needs_crop for part in parts)}
+    if len(facts) == len(parts):
+        known["needed_facts"] = facts
     return Question(
         uid=uid,
         query=f"{ASK} {asked}",
@@ -85,8 +88,6 @@ def _joined(uid: str, parts: Sequence[Question]) -> Question:
             source_type="mixed",
             query_type=QUERY_TYPE,
             reference_regions=[region for part in parts for region in part.meta_info.reference_regions],
-            parts=[part.uid for part in parts],
-            needs_crop=any(part.needs_crop for part in parts),
             **known,
         ),
     )

@@ -9,6 +9,7 @@ Every file is replaced atomically; metrics.json comes last, so that its presence
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.evaluation.answers import is_correct
 
 Estimate = Mapping[str, Any]  # {value, low, high, n}
+UNBROKEN = 240  # columns of what is no terminal
 BEHAVIOUR = ("turns", "searches", "crops", "invalid_action_rate", "forced_rate", "finish_rate", "gold_pages_seen")
 
 
@@ -60,13 +62,13 @@ def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def print_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], console: Console | None = None) -> None:
-    """The same table on a terminal."""
+    """The same table on a terminal; in a file or a pipe, which has no width, no cell is broken."""
     table = Table(title=title, title_justify="left")
     for place, name in enumerate(head):
         table.add_column(name, justify="right" if place else "left", overflow="fold")  # names stay whole
     for row in rows:
         table.add_row(*row)
-    (console or Console()).print(table)
+    (console or Console(width=None if sys.stdout.isatty() else UNBROKEN)).print(table)
 
 
 def print_metrics(metrics: Mapping[str, Any], console: Console | None = None) -> None:

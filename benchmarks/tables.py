@@ -1,0 +1,24 @@
+"""How a benchmark tells what it measured: a table on the terminal, and on request a file that names the command."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from vrag_nb.evaluation.report import markdown_table, print_table, write_text
+
+
+def tell(
+    title: str, head: Sequence[str], rows: Sequence[Sequence[str]], notes: str = "", out: Path | None = None
+) -> None:
+    """Print the table and the notes; with `out`, a folder, write them there too, as `{script}.md` with the command."""
+    print_table(title, head, rows)
+    if notes:
+        print(notes)
+    if out is not None:
+        script = Path(sys.argv[0])
+        command = shlex.join(["python", f"benchmarks/{script.name}", *sys.argv[1:]])
+        blocks = [f"**{title}**", f"`{command}`", markdown_table(head, rows), notes]
+        write_text(out / f"{script.stem}.md", "\n\n".join(block for block in blocks if block) + "\n")
