@@ -9,6 +9,9 @@
 #   make realdocs DIR=path   recall on a folder of MMLongBench-Doc  make bench    what survives kill -9
 #   make lock         requirements.lock anew from pyproject.toml
 
+# Some machines forbid Python to keep what it compiled: every process would compile torch and the rest anew, for seconds.
+unexport PYTHONDONTWRITEBYTECODE
+
 VENV := .venv
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready

@@ -19,6 +19,7 @@ from typing import Any
 
 from vrag_nb.evaluation.realdocs import realdocs_markdown
 from vrag_nb.evaluation.report import answers_markdown, markdown, markdown_table
+from vrag_nb.evaluation.result_folders import SystemResult, read_results
 
 ROOT = Path(__file__).resolve().parent.parent
 SEARCHED = (
@@ -31,33 +32,130 @@ BETWEEN = re.compile(r"(<!-- measured -->\n).*(<!-- /measured -->)", re.DOTALL)
 
 def measured() -> str:
     """The tables, headings one level below the README's section."""
-    nano = json.loads((ROOT / "results/nano/metrics.json").read_text(encoding="utf-8"))
-    text = "`make nano-eval` (results/nano/metrics.json):\n" + markdown(nano).removeprefix("# Evaluation\n")
-    learned = ROOT / "results/nano/checkpoints/comparison.json"
-    if learned.is_file():
-        body = re.sub(
-            r"^## ", "#### ", answers_markdown(json.loads(learned.read_text(encoding="utf-8"))), flags=re.MULTILINE
-        )
-        text += (
-            f"\n## Learning in `make run`\n\n`make run`, one seed (results/nano/checkpoints/comparison.json):\n\n{body}"
-        )
-    real = ROOT / "results/realdocs/metrics.json"
-    if real.is_file():
-        body = realdocs_markdown(json.loads(real.read_text(encoding="utf-8"))).removeprefix("# Real documents\n")
-        text += f"\n## Real documents\n\n`make realdocs DIR=...` (results/realdocs/metrics.json):\n{body}"
-    found = ROOT / "results/search/search.json"
-    if found.is_file():
-        command = (
-            "python benchmarks/search.py --kinds perturbed --pages 1000 10000 70000 --candidates 64 256 1024 4096 "
-            "--out results/search"
-        )
-        rows = json.loads(found.read_text(encoding="utf-8"))
-        text += f"\n## Search in large corpora\n\n`{command}` (search.json there):\n\n"
-        text += f"{searched(rows)}\n\n{SEARCHED}\n"
-    told = sorted((ROOT / "results/benchmarks").glob("*.md"))
-    if told:
-        text += "\n## Speed, beside peers\n\n" + "\n".join(path.read_text(encoding="utf-8") for path in told)
+    parts = [
+        nano(),
+        hybrid(),
+        learned(),
+        real_documents(),
+        table_1(),
+        memory(),
+        long(),
+        algorithms(),
+        search(),
+        benchmarks(),
+    ]
+    text = "\n".join(part for part in parts if part)
     return "\n" + re.sub(r"^## ", "### ", text, flags=re.MULTILINE) + "\n"
+
+
+def nano() -> str:
+    text = markdown(_json("results/nano/metrics.json")).removeprefix("# Evaluation\n")
+    return f"`make nano-eval` (results/nano/metrics.json):\n{text}"
+
+
+def hybrid() -> str:
+    """The agent over fused rankings: what its retriever costs it."""
+    if not (found := _json("results/nano-hybrid/metrics.json")):
+        return ""
+    command = (
+        "python -m vrag_nb evaluate --profile nano-hybrid --corpus data/corpora/decks "
+        "--questions data/corpora/decks/questions.test.parquet --out results/nano-hybrid --systems agent"
+    )
+    body = re.sub(r"^## ", "#### ", markdown(found).removeprefix("# Evaluation\n"), flags=re.MULTILINE)
+    return f"## The same agent, page images and text layer fused\n\n`{command}`:\n{body}"
+
+
+def learned() -> str:
+    if not (found := _json("results/nano/checkpoints/comparison.json")):
+        return ""
+    body = re.sub(r"^## ", "#### ", answers_markdown(found), flags=re.MULTILINE)
+    return f"## Learning in `make run`\n\n`make run`, one seed (results/nano/checkpoints/comparison.json):\n\n{body}"
+
+
+def real_documents() -> str:
+    if not (found := _json("results/realdocs/metrics.json")):
+        return ""
+    body = realdocs_markdown(found).removeprefix("# Real documents\n")
+    return f"## Real documents\n\n`make realdocs DIR=...` (results/realdocs/metrics.json):\n{body}"
+
+
+def table_1() -> str:
+    return by_seeds("The paper's table 1, by seeds", "table_1")
+
+
+def memory() -> str:
+    return by_seeds("VimRAG's memory ablation, by seeds", "memory")
+
+
+def by_seeds(title: str, name: str) -> str:
+    """Accuracy by system over the seeds' folders that `benchmarks/table_1.py` left."""
+    folders = sorted(path.parent for path in (ROOT / "results" / name).glob("seed-*/metrics.json"))
+    if not folders:
+        return ""
+    results = read_results(folders)
+    run = next(iter(results.folders.values()))["run"]
+    rows = [[one.name, *_over_seeds(one)] for one in results.systems]
+    wanted = " ".join(one.name for one in results.systems)
+    command = (
+        f"python benchmarks/table_1.py --profile {run['profile']} --limit {run['limit']} --systems {wanted} "
+        f"--out results/{name}"
+    )
+    about = (
+        f"{len(folders)} seeds, the same {len(results.systems[0].uids)} test questions, temperature "
+        f"{run['temperature']}; brackets: 95% bootstrap over questions; beside them the lowest and highest seed."
+    )
+    table = markdown_table(["system", "accuracy [95%]", "seeds"], rows)
+    return f"## {title}\n\n`{command}` (report.html there):\n\n{table}\n\n{about}\n"
+
+
+def _over_seeds(system: SystemResult) -> list[str]:
+    found = system.estimate("accuracy")
+    spread = found.get("spread") or (found["value"], found["value"])
+    return [f"{found['value']:.3f} [{found['low']:.3f}, {found['high']:.3f}]", "{:.3f} to {:.3f}".format(*spread)]
+
+
+def long() -> str:
+    return told("Long questions", "python benchmarks/long_questions.py", "results/long/long.md", "long.png")
+
+
+def algorithms() -> str:
+    return told(
+        "GGPO and GSPO",
+        "python benchmarks/algorithms.py, with what the last line says",
+        "results/algorithms/algorithms.md",
+        "algorithms.png",
+    )
+
+
+def told(title: str, command: str, name: str, picture: str) -> str:
+    """A benchmark's own page, with its picture."""
+    path = ROOT / name
+    if not path.is_file():
+        return ""
+    body = path.read_text(encoding="utf-8").partition("\n\n")[2]
+    return f"## {title}\n\n`{command}` ({name}):\n\n{body}\n![{title}]({Path(name).parent / picture})\n"
+
+
+def search() -> str:
+    if not (found := _json("results/search/search.json")):
+        return ""
+    command = (
+        "python benchmarks/search.py --kinds perturbed --pages 1000 10000 70000 --candidates 64 256 1024 4096 "
+        "--out results/search"
+    )
+    return f"## Search in large corpora\n\n`{command}` (search.json there):\n\n{searched(found)}\n\n{SEARCHED}\n"
+
+
+def benchmarks() -> str:
+    told = sorted((ROOT / "results/benchmarks").glob("*.md"))
+    texts = [path.read_text(encoding="utf-8") for path in told]
+    return "\n".join(["## Speed, beside peers\n", *texts]) if texts else ""
+
+
+def _json(name: str) -> Any:
+    """What a file of results holds; None where it is not there."""
+    path = ROOT / name
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
 
 def searched(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -19,6 +19,12 @@ def tell(
         print(notes)
     if out is not None:
         script = Path(sys.argv[0])
-        command = shlex.join(["python", f"benchmarks/{script.name}", *sys.argv[1:]])
+        command = shlex.join(["python", f"benchmarks/{script.name}", *map(_elsewhere, sys.argv[1:])])
         blocks = [f"**{title}**", f"`{command}`", markdown_table(head, rows), notes]
         write_text(out / f"{script.stem}.md", "\n\n".join(block for block in blocks if block) + "\n")
+
+
+def _elsewhere(argument: str) -> str:
+    """An absolute path by its end: where it lies on this machine says nothing on another."""
+    path = Path(argument)
+    return str(Path(*path.parts[-3:])) if path.is_absolute() else argument

@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import sys
 import threading
 import warnings
 from abc import ABC, abstractmethod
@@ -30,6 +31,7 @@ from typing import TYPE_CHECKING, TypeVar
 from PIL import Image, ImageOps
 
 from vrag_nb.documents.settings import FORMATS, RenderSettings
+from vrag_nb.documents.text_layer import text_layer
 from vrag_nb.records import VIDEO_SUFFIXES, Clip, Frame
 
 if TYPE_CHECKING:  # imported where a PDF is opened: it takes two seconds, and only workers need it
@@ -139,7 +141,7 @@ class PdfSource(Source):
         zoom = dpi / POINTS_PER_INCH
         pixels = page.get_pixmap(matrix=pymupdf.Matrix(zoom, zoom), colorspace=pymupdf.csRGB, alpha=False)
         image = Image.frombytes("RGB", (pixels.width, pixels.height), pixels.samples)
-        return Rendered(image, clean_text(page.get_text("text", sort=True)), note)
+        return Rendered(image, clean_text(text_layer(page.get_text("words"))), note)
 
 
 @source_kind(".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff")
@@ -294,6 +296,7 @@ class Written:
 def start_worker() -> None:
     """Let a worker end with its parent: a killed parent would otherwise leave it waiting for work for ever."""
     Image.MAX_IMAGE_PIXELS = None  # our own limit is checked before decoding
+    sys.modules.setdefault("pymupdf.layout", None)  # type: ignore[arg-type]  # its models take seconds to load
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
