@@ -1,7 +1,8 @@
-"""Copies the measured tables of `results/` into the README, between its two `measured` comments.
+"""Copies the measured tables of `results/` to where they are read: the README, between its two `measured` comments, has
+the main ones, `results/README.md` the others.
 
-    python benchmarks/readme.py            # rewrite README.md
-    python benchmarks/readme.py --check    # exit 1 if README.md says something else than results/
+    python benchmarks/readme.py            # rewrite both
+    python benchmarks/readme.py --check    # exit 1 if one of them says something else than results/
 
 Run it after `make nano-eval`, `make realdocs DIR=...`, `make run`, `benchmarks/search.py --out results/search` and what
 writes to `results/benchmarks`, `results/table_1`, `results/memory`, `results/long` and `results/algorithms`.
@@ -31,21 +32,23 @@ BETWEEN = re.compile(r"(<!-- measured -->\n).*(<!-- /measured -->)", re.DOTALL)
 
 
 def measured() -> str:
-    """The tables, headings one level below the README's section."""
-    parts = [
-        nano(),
-        hybrid(),
-        learned(),
-        real_documents(),
-        table_1(),
-        memory(),
-        long(),
-        algorithms(),
-        search(),
-        benchmarks(),
-    ]
-    text = "\n".join(part for part in parts if part)
-    return "\n" + re.sub(r"^## ", "### ", text, flags=re.MULTILINE) + "\n"
+    """The README's tables, headings one level below its section."""
+    return (
+        "\n"
+        + re.sub(r"^## ", "### ", _joined(nano(), learned(), real_documents(), search()), flags=re.MULTILINE)
+        + "\n"
+    )
+
+
+def further() -> str:
+    """What results/README.md holds."""
+    parts = _joined(hybrid(), table_1(), memory(), long(), algorithms(), benchmarks())
+    about = "Written by `python benchmarks/readme.py`; the main tables are in the README."
+    return f"# Further measurements\n\n{about}\n\n{parts}"
+
+
+def _joined(*parts: str) -> str:
+    return "\n".join(part for part in parts if part)
 
 
 def nano() -> str:
@@ -61,7 +64,7 @@ def hybrid() -> str:
         "python -m vrag_nb evaluate --profile nano-hybrid --corpus data/corpora/decks "
         "--questions data/corpora/decks/questions.test.parquet --out results/nano-hybrid --systems agent"
     )
-    body = re.sub(r"^## ", "#### ", markdown(found).removeprefix("# Evaluation\n"), flags=re.MULTILINE)
+    body = re.sub(r"^## ", "### ", markdown(found).removeprefix("# Evaluation\n"), flags=re.MULTILINE)
     return f"## The same agent, page images and text layer fused\n\n`{command}`:\n{body}"
 
 
@@ -133,7 +136,7 @@ def told(title: str, command: str, name: str, picture: str) -> str:
     if not path.is_file():
         return ""
     body = path.read_text(encoding="utf-8").partition("\n\n")[2]
-    return f"## {title}\n\n`{command}` ({name}):\n\n{body}\n![{title}]({Path(name).parent / picture})\n"
+    return f"## {title}\n\n`{command}` ({name}):\n\n{body}\n![{title}]({Path(name).parent.name}/{picture})\n"
 
 
 def search() -> str:
@@ -194,12 +197,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="only say whether README.md is up to date")
     check = parser.parse_args().check
-    path = ROOT / "README.md"
-    before = path.read_text(encoding="utf-8")
-    after = BETWEEN.sub(lambda found: found[1] + measured() + found[2], before)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    wanted = {
+        ROOT / "README.md": BETWEEN.sub(lambda found: found[1] + measured() + found[2], readme),
+        ROOT / "results/README.md": further(),
+    }
     if check:
-        return int(before != after)
-    path.write_text(after, encoding="utf-8")
+        return int(any(not path.is_file() or path.read_text(encoding="utf-8") != text for path, text in wanted.items()))
+    for path, text in wanted.items():
+        path.write_text(text, encoding="utf-8")
     return 0
 
 
