@@ -118,6 +118,18 @@ def sampled(profile: Profile, temperature: float) -> Policy:
     return profile.model_copy(update={"policy": profile.policy.model_copy(update={"options": options})}).load_policy()
 
 
+def measure(profile: Profile, played: str, questions: Sequence[Question], options: argparse.Namespace) -> Row:
+    """One agent, played by the planner or by the weights: all its seeds."""
+    row, pages = Row(f"{profile.agent.kind}, {played}"), PageStore(profile.corpus_folder)
+    for seed in options.seeds if played == "weights" else [0]:
+        policy = sampled(profile, options.temperature) if played == "weights" else planner(profile, questions)
+        out = project_path(options.out) / f"{profile.agent.kind}-{played}-{seed}"
+        for one, question in zip(play(profile, policy, questions, options.steps, seed, out), questions, strict=True):
+            row.add(one, question, pages)
+        policy.close()
+    return row
+
+
 def draw(rows: Sequence[Row]) -> figures.Picture:
     """Image tokens in context, and the share of questions answered right, by generation."""
     figure = figures.new_figure(10.5, 3.6)
@@ -150,19 +162,8 @@ def main() -> None:
     options = parser.parse_args()
     out, profiles = project_path(options.out), [load_profile(options.vrag), load_profile(options.vimrag)]
     questions = sample(long_questions(profiles[0].questions(), options.pages), options.limit, 0)
-    rows = []
-    for played in ("planner", *(["weights"] if options.seeds else [])):
-        for profile in profiles:
-            row = Row(f"{profile.agent.kind}, {played}")
-            for seed in options.seeds if played == "weights" else [0]:
-                policy = sampled(profile, options.temperature) if played == "weights" else planner(profile, questions)
-                folder = out / f"{profile.agent.kind}-{played}-{seed}"
-                for one, question in zip(
-                    play(profile, policy, questions, options.steps, seed, folder), questions, strict=True
-                ):
-                    row.add(one, question, PageStore(profile.corpus_folder))
-                policy.close()
-            rows.append(row)
+    played = ("planner", *(["weights"] if options.seeds else []))
+    rows = [measure(profile, one, questions, options) for one in played for profile in profiles]
     text = markdown_table(HEADER, [row.cells(len(questions)) for row in rows])
     about = (
         f"{len(questions)} test questions of {options.pages} pages each, {options.steps} generations at most; planners "

@@ -5,10 +5,12 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from vrag_nb.records import Page, write_pages
@@ -257,6 +259,37 @@ def test_only_what_is_new_is_embedded(corpus, tmp_path):
 
     retrained = Toy("retrained")
     assert build(corpus, index, retrained, shard_pages=2).embedded == 5
+
+
+class SeveralAtOnce(Toy):
+    """A toy that waits until so many batches are being embedded, each by a thread of its own."""
+
+    batches_at_once = True
+
+    def __init__(self, threads: int) -> None:
+        super().__init__()
+        self.together = threading.Barrier(threads, timeout=30)
+
+    def embed_pages(self, images: list[Image.Image], texts: list[str]) -> list[np.ndarray]:
+        self.together.wait()
+        assert torch.get_num_threads() == 1
+        return super().embed_pages(images, texts)
+
+
+def test_batches_embedded_at_once_make_the_same_index(tmp_path):
+    corpus, before = make_corpus(tmp_path / "corpus", TEXTS[:4]), torch.get_num_threads()
+    build(corpus, tmp_path / "one-by-one", Toy())
+    torch.set_num_threads(2)
+    try:
+        build(corpus, tmp_path / "together", SeveralAtOnce(2))
+        assert torch.get_num_threads() == 2
+        (corpus / "pages" / "deck0_3.png").unlink()
+        with pytest.raises(FileNotFoundError, match="deck0_3"):
+            build(corpus, tmp_path / "without", SeveralAtOnce(1))
+    finally:
+        torch.set_num_threads(before)
+    one, other = (open_index(tmp_path / name) for name in ("one-by-one", "together"))
+    assert one.manifest.files == other.manifest.files
 
 
 class InterruptedBuildError(Exception):

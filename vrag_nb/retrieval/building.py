@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
 
 import faiss
 import numpy as np
+import torch
 from pydantic import BaseModel
 from tqdm.auto import tqdm
 
@@ -244,16 +246,29 @@ def embed_here(
 def embed_unit(
     corpus: Path, folder: Path, embedder: Embedder, unit: Unit, done: Callable[[int], object] = lambda pages: None
 ) -> None:
-    """Embed a unit's pages in the embedder's own batches and write its file into `folder`.
+    """Embed a unit's pages in the embedder's own batches, several at once where it says so, and write the unit's file.
 
     `done` is told of every batch's pages. Raises FileNotFoundError or ValueError naming the page that cannot be read or
     whose vectors are wrong.
     """
     arrays: list[np.ndarray] = []
-    for batch in batches(unit.pages, embedder.batch_size):
-        arrays += [array.astype(VECTOR_TYPE) for array in _embed_batch(corpus, embedder, batch)]
-        done(len(batch))
+    for made in _embed_batches(corpus, embedder, list(batches(unit.pages, embedder.batch_size))):
+        arrays += [array.astype(VECTOR_TYPE) for array in made]
+        done(len(made))
     write_unit(folder, unit, identity(embedder), arrays, page_hubness(embedder, arrays))
+
+
+def _embed_batches(corpus: Path, embedder: Embedder, batches: Sequence[Sequence[Page]]) -> Iterator[list[np.ndarray]]:
+    """The vectors of every batch, in order."""
+    threads = torch.get_num_threads()
+    if threads == 1 or not embedder.batches_at_once:
+        yield from (_embed_batch(corpus, embedder, batch) for batch in batches)
+        return
+    try:
+        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            yield from pool.map(lambda batch: _embed_batch(corpus, embedder, batch), batches)
+    finally:
+        torch.set_num_threads(threads)  # threads that are begun later take over what was set last
 
 
 def _embed_batch(corpus: Path, embedder: Embedder, batch: Sequence[Page]) -> list[np.ndarray]:

@@ -204,6 +204,10 @@ class NanoColQwen25(ColQwen25):
     default_checkpoint = "data/models/nano-retriever"
     query_suffix = ""
 
+    @property
+    def batches_at_once(self) -> bool:
+        return self.device == "cpu"
+
 
 @register("biqwen2_5")
 class BiQwen25(QwenEmbedder):

@@ -63,6 +63,14 @@ class Embedder(ABC):
     query_bank: tuple[str, ...] = ()  # sample queries by which the hubness of a page is told (`retrieval.hubness`)
     hubness_weight: float = 0.0  # how much of it is taken off a score
 
+    @property
+    def batches_at_once(self) -> bool:
+        """Whether pages are embedded faster by a batch on each of the processor's threads than by one batch on all.
+
+        True for small models on a CPU only; `embed_pages` and `embed_videos` are then called from several threads.
+        """
+        return False
+
     @cached_property
     def bank_vectors(self) -> list[np.ndarray]:
         """The embedded query bank."""
