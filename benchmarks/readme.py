@@ -101,11 +101,11 @@ def by_seeds(title: str, name: str) -> str:
     wanted = " ".join(one.name for one in results.systems)
     command = (
         f"python benchmarks/table_1.py --profile {run['profile']} --limit {run['limit']} --systems {wanted} "
-        f"--out results/{name}"
+        f"--seeds {' '.join(folder.name.removeprefix('seed-') for folder in folders)} --out results/{name}"
     )
     about = (
-        f"{len(folders)} seeds, the same {len(results.systems[0].uids)} test questions, temperature "
-        f"{run['temperature']}; brackets: 95% bootstrap over questions; beside them the lowest and highest seed."
+        f"Seeds: {len(folders)}; the same {len(results.systems[0].uids)} test questions, temperature "
+        f"{run['temperature']}. Brackets: 95% bootstrap over questions; beside them the lowest and highest seed."
     )
     table = markdown_table(["system", "accuracy [95%]", "seeds"], rows)
     return f"## {title}\n\n`{command}` (report.html there):\n\n{table}\n\n{about}\n"
