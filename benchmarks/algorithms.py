@@ -17,8 +17,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tables import tell
+
 from vrag_nb.display import figures
-from vrag_nb.evaluation.report import markdown_table, write_json, write_text
+from vrag_nb.evaluation.report import write_json
 from vrag_nb.learning.curves import read_log
 from vrag_nb.learning.stages import reinforcement
 from vrag_nb.learning.trainers import train
@@ -132,12 +134,10 @@ def main() -> None:
         "masked",
         "GSPO's end at step",
     ]
-    text = markdown_table(header, rows(runs, options.steps))
     about = f"Means over seeds, lowest to highest; {options.dev_limit} development questions, {options.steps} steps."
-    write_text(out / "algorithms.md", f"# GGPO and GSPO\n\n{text}\n\n{about}\n")
+    tell("GGPO and GSPO", header, rows(runs, options.steps), about, out)
     write_json(out / "algorithms.json", runs)
     figures.save(draw(runs), out / "algorithms.png")
-    print(text)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tables import tell
+
 from vrag_nb.agent.memory_expert import MemoryPlanner
 from vrag_nb.agent.memory_session import MemorySettings
 from vrag_nb.agent.observers import Settings
@@ -35,7 +37,7 @@ from vrag_nb.evaluation.evaluate import evaluate
 from vrag_nb.evaluation.long_questions import long_questions, values_right
 from vrag_nb.evaluation.metrics import Interval, bootstrap, share_interval
 from vrag_nb.evaluation.per_question import pages_seen
-from vrag_nb.evaluation.report import markdown_table, write_json, write_text
+from vrag_nb.evaluation.report import write_json
 from vrag_nb.evaluation.visual_context import mean_by_step, visual_tokens
 from vrag_nb.learning.experts import PrivilegedPlanner
 from vrag_nb.paths import project_path
@@ -164,16 +166,14 @@ def main() -> None:
     questions = sample(long_questions(profiles[0].questions(), options.pages), options.limit, 0)
     played = ("planner", *(["weights"] if options.seeds else []))
     rows = [measure(profile, one, questions, options) for one in played for profile in profiles]
-    text = markdown_table(HEADER, [row.cells(len(questions)) for row in rows])
     about = (
         f"{len(questions)} test questions of {options.pages} pages each, {options.steps} generations at most; planners "
         f"are told the gold, weights sampled at {options.temperature} with seeds {options.seeds}. Brackets: 95% "
         "bootstrap over questions."
     )
-    write_text(out / "long.md", f"# Long questions\n\n{text}\n\n{about}\n")
+    tell("A memory against a history", HEADER, [row.cells(len(questions)) for row in rows], about, out)
     write_json(out / "long.json", {row.name: vars(row) for row in rows})
     figures.save(draw(rows), out / "long.png")
-    print(f"{text}\n\n{about}")
 
 
 if __name__ == "__main__":

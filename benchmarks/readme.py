@@ -118,25 +118,20 @@ def _over_seeds(system: SystemResult) -> list[str]:
 
 
 def long() -> str:
-    return told("Long questions", "python benchmarks/long_questions.py", "results/long/long.md", "long.png")
+    return told("Long questions", "results/long/long_questions.md", "long.png")
 
 
 def algorithms() -> str:
-    return told(
-        "GGPO and GSPO",
-        "python benchmarks/algorithms.py, with what the last line says",
-        "results/algorithms/algorithms.md",
-        "algorithms.png",
-    )
+    return told("GGPO and GSPO", "results/algorithms/algorithms.md", "algorithms.png")
 
 
-def told(title: str, command: str, name: str, picture: str) -> str:
-    """A benchmark's own page, with its picture."""
+def told(title: str, name: str, picture: str) -> str:
+    """What a benchmark wrote of itself, its command included, with its picture."""
     path = ROOT / name
     if not path.is_file():
         return ""
-    body = path.read_text(encoding="utf-8").partition("\n\n")[2]
-    return f"## {title}\n\n`{command}` ({name}):\n\n{body}\n![{title}]({Path(name).parent.name}/{picture})\n"
+    body = path.read_text(encoding="utf-8")
+    return f"## {title}\n\n{body}\n![{title}]({path.parent.name}/{picture})\n"
 
 
 def search() -> str:

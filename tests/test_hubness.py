@@ -9,6 +9,7 @@ from test_index import Toy, build, found, interruption, make_corpus, tiny  # noq
 
 from vrag_nb.nano.recipe import Recipe, write_query_bank
 from vrag_nb.records import MetaInfo, Question, write_questions
+from vrag_nb.retrieval.colpali import ColQwen25
 from vrag_nb.retrieval.embedders import Embedder, load_embedder, register
 from vrag_nb.retrieval.engine import SearchEngine
 from vrag_nb.retrieval.hubness import page_hubness, read_query_bank
@@ -97,7 +98,7 @@ def test_an_update_keeps_what_was_measured(corpus, tmp_path):
         SearchEngine.open(corpus, tmp_path / "index", Banked(bank=("another",)))
 
 
-def test_a_checkpoint_brings_its_bank(tiny, tmp_path):  # noqa: F811
+def test_a_checkpoint_brings_its_bank(tiny, tmp_path, monkeypatch):  # noqa: F811
     plain = load_embedder("colqwen2_5", tiny, device="cpu")
     assert (plain.query_bank, plain.hubness_weight) == ((), 0)
     bank = tmp_path / "bank.txt"
@@ -106,6 +107,9 @@ def test_a_checkpoint_brings_its_bank(tiny, tmp_path):  # noqa: F811
     assert (given.query_bank, given.hubness_weight) == (("which page?", "whose page?"), 0.3)
     assert len(given.bank_vectors) == 2
     assert given.fingerprint != plain.fingerprint
+    monkeypatch.setattr(ColQwen25, "query_suffix", "")
+    otherwise = load_embedder("colqwen2_5", tiny, device="cpu", query_bank=str(bank))
+    assert otherwise.fingerprint not in (plain.fingerprint, given.fingerprint), "hubness depends on the queries' suffix"
     shipped = load_embedder("nano-colqwen2_5", device="cpu")
     assert len(shipped.query_bank) == 100
     assert shipped.hubness_weight > 0

@@ -258,15 +258,15 @@ def embed_unit(
     write_unit(folder, unit, identity(embedder), arrays, page_hubness(embedder, arrays))
 
 
-def _embed_batches(corpus: Path, embedder: Embedder, batches: Sequence[Sequence[Page]]) -> Iterator[list[np.ndarray]]:
+def _embed_batches(corpus: Path, embedder: Embedder, cut: Sequence[Sequence[Page]]) -> Iterator[list[np.ndarray]]:
     """The vectors of every batch, in order."""
     threads = torch.get_num_threads()
     if threads == 1 or not embedder.batches_at_once:
-        yield from (_embed_batch(corpus, embedder, batch) for batch in batches)
+        yield from (_embed_batch(corpus, embedder, batch) for batch in cut)
         return
     try:
         with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            yield from pool.map(lambda batch: _embed_batch(corpus, embedder, batch), batches)
+            yield from pool.map(lambda batch: _embed_batch(corpus, embedder, batch), cut)
     finally:
         torch.set_num_threads(threads)  # threads that are begun later take over what was set last
 
