@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -110,9 +112,10 @@ def test_attention_in_blocks_is_attention(tokenizer, side, monkeypatch):
         assert torch.allclose(usual, blocks, atol=1e-4, rtol=1e-3)
 
 
-@pytest.mark.parametrize("scores", [500, attention.SCORES])
-def test_attention_in_windows_is_attention(tokenizer, processor, scores, monkeypatch):
+@pytest.mark.parametrize(("scores", "long"), [(500, 512), (attention.SCORES, 512), (attention.SCORES, 64)])
+def test_attention_in_windows_is_attention(tokenizer, processor, scores, long, monkeypatch):
     monkeypatch.setattr(attention, "SCORES", scores)  # few scores at once: a window at a time
+    monkeypatch.setattr(attention, "LONG", long)  # windows of so many tokens go through the fused kernel
     visual = build_nano_vlm(tokenizer, TINY).train().model.visual
     images = [Image.effect_noise(size, 90).convert("RGB") for size in ((28 * 9, 28 * 5), (28 * 4, 28 * 4), (28, 56))]
     pixels = processor.image_processor(images=images, do_resize=False, return_tensors="pt")
@@ -139,6 +142,37 @@ def test_optimisers_write_masters_back_and_resume():
     resumed = Optimisers([("layers.weight", other.weight), ("bias", other.bias)])
     resumed.load_state_dict(state)
     assert torch.equal(other.weight, layer.weight)
+
+
+PARALLEL = """
+import sys, torch
+from vrag_nb.nano import replicas
+from vrag_nb.nano.optimisation import Optimisers
+
+replicas.join()
+torch.manual_seed(0)
+layer = torch.nn.Linear(4, 2)
+data = torch.arange(16.0).view(4, 4)
+mine = data[replicas.rank() :: 2] if torch.distributed.is_initialized() else data
+optimisers = Optimisers([("bias", layer.bias), ("weight", layer.weight)], adamw_lr=0.1)
+for _ in range(3):
+    layer(mine).square().mean().backward()
+    optimisers.step(replicas.of_the_first(0.5 + 0.1 * replicas.rank()))
+if replicas.rank() == 0:
+    torch.save(layer.weight, sys.argv[1])
+"""
+
+
+def test_two_replicas_learn_what_one_process_learns_from_all_the_data(tmp_path: Path):
+    script = tmp_path / "parallel.py"
+    script.write_text(PARALLEL)
+    alone = [sys.executable, str(script), str(tmp_path / "one.pt")]
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    together = [sys.executable, *launcher, str(script), str(tmp_path / "two.pt")]
+    for command in (alone, together):
+        subprocess.run(command, check=True, capture_output=True, cwd=Path(__file__).parents[1], timeout=300)
+    one, two = torch.load(tmp_path / "one.pt"), torch.load(tmp_path / "two.pt")
+    assert torch.allclose(one, two, atol=1e-6)
 
 
 def test_run_log_forgets_what_comes_after_the_resumed_step(tmp_path: Path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 
+import numpy as np
 import pytest
 import torch
 
@@ -14,12 +15,13 @@ from vrag_nb.agent.geometry import jittered
 from vrag_nb.documents.decks.generate import pretraining_deck
 from vrag_nb.nano.deck_tasks import BUDGET, DeckPool, DeckTasks
 from vrag_nb.nano.expert import EXPERT_SETTINGS, ExpertSamples, ExpertTurns, play, session_sample
-from vrag_nb.nano.finding import draw_pages, stacked, train_finding
+from vrag_nb.nano.finding import ROUNDS, FindingBatches, draw_pages, stacked, train_finding
 from vrag_nb.nano.glyphs import CLASS_OF, EMPTY, GlyphHead
 from vrag_nb.nano.looking import UNASKED, covered_squares
 from vrag_nb.nano.lookups import drawn_table, reading_strip
 from vrag_nb.nano.model import FACTOR, NanoSize, build_nano_vlm, build_processor, save_checkpoint
 from vrag_nb.nano.optimisation import load_state, training_dtype
+from vrag_nb.nano.prose import drawn_document
 from vrag_nb.nano.recipe import tokenizer as make_tokenizer
 from vrag_nb.nano.retriever import (
     PAGE_BUDGET,
@@ -286,9 +288,34 @@ def test_each_query_is_drawn_with_the_page_that_answers_it(pool):
         if len(question.needed_facts) == 1:
             fact = question.needed_facts[0]
             answered.update({text: fact["page"] - 1 for text in (question.query, fact["search_hint"])})
-    for query, page in draw_pages(rng, pages, questions, 4):
-        words = {word for word, _ in pages[answered[query]].words}
+    for queries, page in draw_pages(rng, pages, questions, 4):
+        assert len(queries) == ROUNDS
+        assert len({answered[query] for query in queries}) == 1
+        words = {word for word, _ in pages[answered[queries[0]]].words}
         assert sum(word in words for word, _ in page.words) > 0.3 * len(page.words)
+
+
+def test_a_batch_asks_of_every_page_in_turn(pool, processor):
+    for seed in range(6):
+        batch = next(iter(FindingBatches(pool, build_retriever_processor(processor), 1, 2, str(seed))))
+        count = len(batch.grids)
+        assert len(batch.queries) == ROUNDS * count
+        assert len(batch.words) == len(batch.lists) == count
+        assert len(batch.glyphs) * 4 == len(batch.pixels)
+        for number, query in enumerate(batch.lists):
+            assert set(query.split()) <= {part for word, _ in batch.words[number] for part in word.split()}
+
+
+def test_prose_is_drawn_where_its_words_are_said_to_stand():
+    for seed in range(5):
+        first, second = drawn_document(random.Random(seed), 2, PAGE_BUDGET)
+        assert first.image.size == second.image.size == PAGE_BUDGET.size(*first.image.size)
+        pixels = np.asarray(first.image.convert("L"), dtype=float)
+        paper = np.median(pixels)
+        long = [box for word, box in first.words if len(word) > 3]
+        assert len(long) > 10
+        inked = [abs(pixels[int(y0) : int(y1), int(x0) : int(x1)] - paper).max() for x0, y0, x1, y1 in long]
+        assert min(inked) > 20
 
 
 def test_finding_trains_the_tower_and_resumes(pool, processor, tmp_path):

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import flash_attention_mask
 from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import apply_rotary_pos_emb_vision
@@ -68,13 +69,14 @@ def use_block_attention(*towers: nn.Module) -> None:
 
 
 SCORES = 4_000_000  # so many scores are held at once
+LONG = 512  # tokens: from here on the fused kernel, which writes no scores to memory, is faster than plain products
 
 
 def window_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
     """Attention within windows of tokens that follow one another: query, key, value (n, heads, d), result the same.
 
     ends: (windows + 1,) where the windows begin and end, from 0 to n. transformers calls the fused kernel window by
-    window, hundreds of times a batch; here all windows of one length are one product.
+    window, hundreds of times a batch; here all short windows of one length are one product.
     """
     lengths = ends[1:] - ends[:-1]
     tokens = torch.arange(len(query))
@@ -86,9 +88,14 @@ def window_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
         for first in range(0, count, at_once):
             end = start + min(at_once, count - first) * length
             q, k, v = (t[start:end].unflatten(0, (-1, length)).transpose(1, 2) for t in (query, key, value))
-            done.append(((q @ k.transpose(2, 3)).softmax(-1) @ v).transpose(1, 2).flatten(0, 1))
+            met = scaled_dot_product_attention(q, k, v, scale=1) if length >= LONG else _met(q, k, v)
+            done.append(met.transpose(1, 2).flatten(0, 1))
             start = end
     return torch.cat(done)[torch.empty_like(order).index_put_((order,), tokens)]
+
+
+def _met(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    return (query @ key.transpose(2, 3)).softmax(-1) @ value
 
 
 def use_window_attention(visual: nn.Module) -> None:

@@ -5,7 +5,9 @@ learn to read print smaller than an agent is shown, and few pages are soon known
 anew, and each square of its pages is asked for its characters besides the two InfoNCE losses, as in `reading`.
 
 Of a deck of slides two are now and then put on one sheet, one above the other, as people print handouts: their print is
-smaller by a third then, about that of the body of a report.
+smaller by a third then, about that of the body of a report. One batch in four is a document of prose (`prose`).
+
+A page costs a thousand times what a query costs, so every page of a batch is asked for several times.
 """
 
 from __future__ import annotations
@@ -21,14 +23,17 @@ from typing import Any
 import torch
 from colpali_engine.models import ColQwen2_5, ColQwen2_5_Processor
 from PIL import Image
+from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 
 from vrag_nb.learning.curves import RunLog
+from vrag_nb.nano import replicas
 from vrag_nb.nano.attention import use_block_attention, use_window_attention
 from vrag_nb.nano.deck_tasks import DeckPool, DrawnPage, repainted
 from vrag_nb.nano.glyphs import Glyph, GlyphHead, glyph_loss, slot_targets
 from vrag_nb.nano.model import FACTOR
 from vrag_nb.nano.optimisation import Optimisers, load_state, progress, save_state, to_training_dtype, training_dtype
+from vrag_nb.nano.prose import drawn_document
 from vrag_nb.nano.reading import linear_patch_embedding
 from vrag_nb.nano.retriever import (
     PAGE_BUDGET,
@@ -40,16 +45,18 @@ from vrag_nb.nano.retriever import (
 )
 from vrag_nb.records import Question
 
+ROUNDS = 3  # queries a page
+PROSE = 0.25  # the share of batches that are documents of prose
 SLOTS = 12  # characters a square is asked for: two lines of the smallest print that is asked for
 GLYPH_WEIGHT = 0.5
 
 
 @dataclass(frozen=True)
 class FindingBatch:
-    """Pages to see and the query of each.
+    """Pages to see and the queries of each.
 
     pixels: (patches, 1176), grids: (pages, 3), glyphs: (squares, SLOTS). words: per page (plain word, its squares).
-    queries: one per page. lists: words of each page in random order, for the loss on words.
+    queries: ROUNDS times one of each page. lists: words of each page in random order, for the loss on words.
     """
 
     pixels: torch.Tensor
@@ -66,42 +73,64 @@ class FindingBatch:
 
 
 class FindingBatches(IterableDataset):
-    """Endless `FindingBatch`es of `decks` decks with `pages` pages each."""
+    """Endless `FindingBatch`es of `decks` decks with `pages` pages each, or of as many pages of prose."""
 
-    def __init__(self, pool: DeckPool, processor: ColQwen2_5_Processor, decks: int, pages: int, seed: int) -> None:
+    def __init__(self, pool: DeckPool, processor: ColQwen2_5_Processor, decks: int, pages: int, seed: str) -> None:
         self.pool, self.processor, self.decks, self.pages, self.seed = pool, processor, decks, pages, seed
 
     def __iter__(self) -> Iterator[FindingBatch]:
-        torch.set_num_threads(1)
-        worker = torch.utils.data.get_worker_info()
+        if worker := torch.utils.data.get_worker_info():
+            torch.set_num_threads(1)
         rng = random.Random(f"{self.seed}/{worker.id if worker else 0}")
         while True:
-            drawn = [one for _ in range(self.decks) for one in draw_pages(rng, *self.pool.pick(rng), self.pages)]
-            yield self._batch(rng, drawn)
+            if rng.random() < PROSE:
+                pages = drawn_document(rng, self.decks * self.pages, PAGE_BUDGET)
+                drawn: list[tuple[list[str], DrawnPage]] = [([], page) for page in pages if len(page.words) > 8]
+            else:
+                drawn = [one for _ in range(self.decks) for one in draw_pages(rng, *self.pool.pick(rng), self.pages)]
+            if drawn:
+                yield self._batch(rng, drawn)
 
-    def _batch(self, rng: random.Random, drawn: Sequence[tuple[str, DrawnPage]]) -> FindingBatch:
+    def _batch(self, rng: random.Random, drawn: Sequence[tuple[list[str], DrawnPage]]) -> FindingBatch:
         images = [page.image for _, page in drawn]
         inputs = self.processor.image_processor(images=images, do_resize=False, return_tensors="pt")
         sizes = [(image.width // FACTOR, image.height // FACTOR) for image in images]
         words = [word_squares(page, *size) for (_, page), size in zip(drawn, sizes, strict=True)]
         bare = [SeenPage(torch.zeros(0), torch.zeros(0), row) for row in words]
-        copied = [bool(row) and rng.random() < 0.25 for row in words]
-        queries = [span_query(rng, b) if c else q for c, (q, _), b in zip(copied, drawn, bare, strict=True)]
+        asked = [asked_of(rng, queries, page) for (queries, _), page in zip(drawn, bare, strict=True)]
         glyphs = [slot_targets(page.glyphs, *size, slots=SLOTS) for (_, page), size in zip(drawn, sizes, strict=True)]
         return FindingBatch(
             inputs["pixel_values"].to(training_dtype()),
             inputs["image_grid_thw"],
             torch.cat(glyphs),
             words,
-            queries,
+            [query for turn in zip(*asked, strict=True) for query in turn],
             [listed_words(rng, one) for one in bare],
         )
 
 
+def asked_of(rng: random.Random, queries: Sequence[str], page: SeenPage) -> list[str]:
+    """ROUNDS queries for a page: of those given three in four, the others words of it in a row or its longest words."""
+    asked = []
+    for _ in range(ROUNDS):
+        if queries and (not page.words or rng.random() < 0.75):
+            asked.append(rng.choice(queries))
+        else:
+            asked.append(span_query(rng, page) if rng.random() < 0.6 else long_words(rng, page))
+    return asked
+
+
+def long_words(rng: random.Random, page: SeenPage) -> str:
+    """Two to six of the longer words of a page, in any order: a query as people type them."""
+    words = sorted({word for word, squares in page.words if squares}, key=len)
+    longer = words[len(words) // 2 :]
+    return " ".join(rng.sample(longer, min(rng.randint(2, 6), len(longer)))) or "nothing"
+
+
 def draw_pages(
     rng: random.Random, pages: Sequence[DrawnPage], questions: Sequence[Question], count: int
-) -> list[tuple[str, DrawnPage]]:
-    """Up to `count` pages of a deck as the retriever is shown them, each with a query that it answers."""
+) -> list[tuple[list[str], DrawnPage]]:
+    """Up to `count` pages of a deck as the retriever is shown them, each with queries that it answers."""
     single = [question for question in questions if len(question.needed_facts) == 1]
     by_page: dict[int, list[Question]] = {}
     for question in single:
@@ -110,9 +139,9 @@ def draw_pages(
     rest = [page for number, page in enumerate(pages, 1) if number not in chosen]
     drawn = []
     for number in chosen:
-        question = rng.choice(by_page[number])
-        query = question.query if rng.random() < 0.7 else question.needed_facts[0]["search_hint"]
-        drawn.append((query, varied(rng, pages[number - 1], rest)))
+        asked = [rng.choice(by_page[number]) for _ in range(ROUNDS)]
+        queries = [one.query if rng.random() < 0.7 else one.needed_facts[0]["search_hint"] for one in asked]
+        drawn.append((queries, varied(rng, pages[number - 1], rest)))
     return drawn
 
 
@@ -144,6 +173,14 @@ def stacked(above: DrawnPage, below: DrawnPage) -> DrawnPage:
     return DrawnPage(sheet, above.glyphs + glyphs, above.words + words)
 
 
+def see(visual: Any, batch: FindingBatch) -> torch.Tensor:
+    """The merged tokens of a batch's pages, (squares, width). Page by page: what a page needs stays in the cache."""
+    pixels = batch.pixels.split(batch.grids.prod(-1).tolist())
+    return torch.cat(
+        [visual(one, grid_thw=grid[None]).pooler_output for one, grid in zip(pixels, batch.grids, strict=True)]
+    )
+
+
 def train_finding(
     model: ColQwen2_5,
     processor: ColQwen2_5_Processor,
@@ -164,11 +201,14 @@ def train_finding(
 ) -> None:
     """Train all of the retriever in place for a wall-clock budget; resumable. Logs in-batch accuracies.
 
+    Of several processes (`replicas`) each draws batches of its own; the first one's log and state are kept.
+
     head_from: a head of fewer slots that the tower has been asked through before; the further slots start anew.
     """
     torch.manual_seed(seed)
     visual: Any = model.visual
     head = GlyphHead(model.config.text_config.hidden_size, SLOTS)
+    nn.init.zeros_(head.to_slots.weight)  # a head that knows nothing asks nothing of the tower
     if head_from:
         head.widen(head_from)
     linear_patch_embedding(visual)
@@ -186,15 +226,15 @@ def train_finding(
         head.load_state_dict(state["head"])
         optimisers.load_state_dict(state["optimisers"])
         step, spent, means = state["step"], state["spent"], state["means"]
-    log = RunLog(folder / "log.jsonl", step)
-    batches = FindingBatches(pool, processor, decks, pages, seed * 7919 + step)
+    log = RunLog(folder / "log.jsonl", step) if replicas.rank() == 0 else None
+    batches = FindingBatches(pool, processor, decks, pages, f"{seed * 7919 + step}/{replicas.rank()}")
     loader = iter(DataLoader(batches, batch_size=None, num_workers=workers, prefetch_factor=2 if workers else None))
     model.train()
     started = time.perf_counter() - spent
-    done = progress(spent, seconds, step, steps)
+    done = replicas.of_the_first(progress(spent, seconds, step, steps))
     while done < 1:
         batch: FindingBatch = next(loader)
-        tokens = visual(batch.pixels, grid_thw=batch.grids).pooler_output
+        tokens = see(visual, batch)
         on_glyphs, glyphs = glyph_loss(head(tokens), batch.glyphs)
         seen = batch.seen(tokens)
         on_pages, on_words, right, words = matching_losses(model, processor, seen, batch.queries, batch.lists)
@@ -203,7 +243,9 @@ def train_finding(
         for name, value in {"accuracy": right, "words": words, "glyphs": glyphs}.items():
             means[name] = 0.95 * means[name] + 0.05 * value
         step, spent = step + 1, time.perf_counter() - started
-        done = progress(spent, seconds, step, steps)
+        done = replicas.of_the_first(progress(spent, seconds, step, steps))
+        if log is None:
+            continue
         if step % 10 == 0 or step == 1:
             losses = {"loss": on_pages.item(), "word_loss": on_words.item(), "glyph_loss": on_glyphs.item()}
             log.write(step=step, seconds=spent, **losses, **means)

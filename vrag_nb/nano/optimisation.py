@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from vrag_nb.nano import replicas
+
 
 class Optimisers:
     """Muon for block matrices, AdamW for embeddings, norms, biases and heads, under one warm-up-and-decay schedule.
@@ -53,10 +55,14 @@ class Optimisers:
         self.peaks = [optimiser.param_groups[0]["lr"] for optimiser in self.optimisers]
 
     def step(self, progress: float, clip: float = 1.0) -> float:
-        """Clip, step, clear gradients. Returns the gradient norm before clipping; a non-finite one skips the step."""
+        """Clip, step, clear gradients. Returns the gradient norm before clipping; a non-finite one skips the step.
+
+        Of several processes (`replicas`) each must have gradients of the same parameters; they are averaged.
+        """
         for parameter, master in self.pairs:
             master.grad = None if parameter.grad is None else parameter.grad.float()
             parameter.grad = None
+        replicas.average([master.grad for _, master in self.pairs if master.grad is not None])
         norm = float(nn.utils.clip_grad_norm_([master for _, master in self.pairs], clip))
         scale = min(1.0, (progress + 1e-4) / self.warmup, max(0.0, 1 - progress) / self.decay)
         for optimiser, peak in zip(self.optimisers, self.peaks, strict=True):

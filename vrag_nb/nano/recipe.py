@@ -35,11 +35,11 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase, Qwen2_5_VLForConditionalGeneration
 
 from vrag_nb.documents.decks.generate import pretraining_deck
+from vrag_nb.nano import replicas
 from vrag_nb.nano.aligning import Stream, train_streams
 from vrag_nb.nano.deck_tasks import DeckPool, DeckTasks, DrawnPage, repainted, words_of
 from vrag_nb.nano.expert import ExpertSamples, ExpertTurns
 from vrag_nb.nano.finding import train_finding
-from vrag_nb.nano.glyphs import GlyphHead
 from vrag_nb.nano.lookups import drawn_table, reading_strip
 from vrag_nb.nano.model import FACTOR, build_nano_vlm, build_processor, save_checkpoint
 from vrag_nb.nano.optimisation import load_state
@@ -75,7 +75,7 @@ class Recipe:
     retrieve_seconds: float = 2400
     align_seconds: float = 7200
     act_seconds: float = 2400
-    find_seconds: float = 2400
+    find_seconds: float = 5400
     retriever_decks: int = 150
 
     @classmethod
@@ -360,17 +360,16 @@ def act(recipe: Recipe) -> None:
 
 
 def find(recipe: Recipe) -> None:
-    """The retriever's own language layers on the tower that `act` left, which reads better than theirs."""
-    processor = build_retriever_processor(build_processor(tokenizer()))
-    model = build_retriever(fresh_model(recipe), seed=recipe.seed)
-    model.load_state_dict(_state(recipe.runs / "retrieve")["model"])
-    acted = _state(recipe.runs / "act")
-    model.visual.load_state_dict(_part(acted["model"], "model.visual."))
-    head = GlyphHead(model.config.text_config.hidden_size)
-    head.load_state_dict(_part(acted["looking"], "glyph."))
+    """All of the shipped retriever learns on: the tower too, on decks and prose drawn for every step."""
+    folder = recipe.models / "nano-retriever"
+    model = ColQwen2_5.from_pretrained(folder, dtype=torch.float32)
+    processor = ColQwen2_5_Processor.from_pretrained(folder)
     pool = DeckPool(partial(mixed_deck, recipe), size=16, draws_per_deck=4)
-    train_finding(model, processor, pool, recipe.runs / "find", recipe.find_seconds, seed=recipe.seed, head_from=head)
-    save_checkpoint(model, processor, recipe.runs / "find" / "checkpoint")
+    train_finding(
+        model, processor, pool, recipe.runs / "find", recipe.find_seconds, seed=recipe.seed, pages=5, workers=0
+    )
+    if replicas.rank() == 0:
+        save_checkpoint(model, processor, recipe.runs / "find" / "checkpoint")
 
 
 STAGES: dict[str, Callable[[Recipe], None]] = {
@@ -393,6 +392,7 @@ def run_stages(recipe: Recipe, stages: Sequence[str]) -> None:
     if unknown := sorted(set(stages) - set(STAGES)):
         raise ValueError(f"unknown stage {', '.join(unknown)}; there are {', '.join(STAGES)}")
     torch.set_num_threads(recipe.threads)
+    replicas.join()
     for stage in stages:
         print(f"stage {stage}", flush=True)
         STAGES[stage](recipe)

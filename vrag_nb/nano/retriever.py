@@ -235,14 +235,15 @@ def matching_losses(
 ) -> tuple[torch.Tensor, torch.Tensor, float, float]:
     """Both InfoNCE losses of a batch, over pages and over words, and the shares of each that were right.
 
-    queries: one of each page. lists: words of each page, for the loss over words alone.
+    queries: one of each page, or several times one of each. lists: words of each page, for the loss over words alone.
     """
     texts = [*queries, *lists]
     embedded = embed_query_texts(model, processor, texts).float()
     asked, found = embedded[: len(queries)], embed_seen_pages(model, processor, pages).float()
     on_words, words_right = word_loss(embedded, found, query_prefixes(processor, texts), pages, tail_length(processor))
-    on_pages = ColbertLoss(temperature=0.02, normalize_scores=True)(asked, found)
-    right = (page_scores(asked, found).argmax(1) == torch.arange(len(queries))).float().mean().item()
+    by_page = ColbertLoss(temperature=0.02, normalize_scores=True)
+    on_pages = torch.stack([by_page(turn, found) for turn in asked.split(len(pages))]).mean()
+    right = (page_scores(asked, found).argmax(1) == torch.arange(len(queries)) % len(pages)).float().mean().item()
     return on_pages, on_words, right, words_right
 
 

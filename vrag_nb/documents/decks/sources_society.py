@@ -193,7 +193,7 @@ def crime() -> list[SeriesSource]:
     )
     from statsmodels.datasets import statecrime
 
-    frame = statecrime.load_pandas().data
+    frame = statecrime.load_pandas().data.rename(index=str.strip)  # "Kansas ", as it comes
     columns = (
         Column("Violent crime rate", unit="per 100,000", decimals=1),
         Column("Murder rate", unit="per 100,000", decimals=1),
