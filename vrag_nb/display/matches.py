@@ -4,10 +4,11 @@
     matches.contributions                      # (grid_h, grid_w): MaxSim's sum, put where it was won
     [(word.text, matches.part(word)) for word in matches.telling(6)]
 
-MaxSim adds up, for every query token, its greatest cosine with any patch. Each token thus has one winning patch and one
-part of the score; a patch may win for many tokens, most win for none. Tokenizers cut words into pieces, so tokens are
-put together to words again. Tokens that the retriever adds to every query (a prefix, augmentation tokens) are one word
-of their own, `added`: they count in the score, but stand for no word of the query.
+MaxSim adds up, for every query token, its greatest cosine with any patch, weighed where the retriever weighs tokens.
+Each token thus has one winning patch and one part of the score; a patch may win for many tokens, most win for none.
+Tokenizers cut words into pieces, so tokens are put together to words again. Tokens that the retriever adds to every
+query (a prefix, augmentation tokens) are one word of their own, `added`: they count in the score, but stand for no word
+of the query.
 
 A page may have vectors that lie on no patch (the retriever's own prompt). A similarity map knows nothing of them, so
 the parts add up to slightly less than MaxSim where these win a maximum; a hit's score may be lower than that by what
@@ -57,10 +58,14 @@ class Word:
 
 @dataclass(frozen=True)
 class Matches:
-    """A similarity map with its words. `scores`: (n_tokens, grid_h, grid_w) cosines; see the module's docstring."""
+    """A similarity map with its words; see the module's docstring.
+
+    `scores`: (n_tokens, grid_h, grid_w) cosines. `weights`: (n_tokens,), by which they count in MaxSim.
+    """
 
     words: tuple[Word, ...]
     scores: np.ndarray
+    weights: np.ndarray
 
     @classmethod
     def of(cls, similarity: SimilarityMap, query: str) -> Matches:
@@ -69,7 +74,8 @@ class Matches:
         if scores.ndim != 3 or len(scores) != len(similarity.tokens) or not scores.size:
             found = f"a similarity map of shape {scores.shape} for {len(similarity.tokens)} tokens"
             raise ValueError(f"{found}: expected (n_tokens, h, w)")
-        return cls(tuple(words_of(similarity.tokens, query)), scores)
+        weights = np.ones(len(scores)) if similarity.weights is None else similarity.weights
+        return cls(tuple(words_of(similarity.tokens, query)), scores, np.asarray(weights, np.float32))
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -78,8 +84,8 @@ class Matches:
 
     @property
     def parts(self) -> np.ndarray:
-        """What every token adds to the score: its greatest cosine, (n_tokens,)."""
-        return self.scores.max(axis=(1, 2))
+        """What every token adds to the score: its greatest cosine, weighed, (n_tokens,)."""
+        return self.weights * self.scores.max(axis=(1, 2))
 
     @property
     def winners(self) -> np.ndarray:
@@ -115,7 +121,7 @@ class Matches:
 
         The mean over the page is taken off every part: "the" resembles every page everywhere, and tells nothing.
         """
-        rise = self.parts - self.scores.mean(axis=(1, 2))
+        rise = self.parts - self.weights * self.scores.mean(axis=(1, 2))
         own = [place for place, word in enumerate(self.words) if not word.added]
         best = sorted(own, key=lambda place: (-float(rise[list(self.words[place].tokens)].sum()), place))[:count]
         return [self.words[place] for place in sorted(best)]

@@ -66,7 +66,7 @@ class ConversationCollator:
 
 
 def load_rows(path: str | Path, encoder: ChatEncoder, max_length: int) -> tuple[Dataset, int]:
-    """The rows that fit, with their tokens in column LENGTH, and how many did not.
+    """The rows that fit, with their tokens in column LENGTH (in place of one the file may have), and how many did not.
 
     Raises ValueError naming the file when none is left.
     """
@@ -75,6 +75,8 @@ def load_rows(path: str | Path, encoder: ChatEncoder, max_length: int) -> tuple[
     fits = [index for index, length in enumerate(lengths) if length <= max_length]
     if not fits:
         raise ValueError(f"{path}: no trajectory has at most {max_length} tokens: raise max_length, or sample again")
+    if LENGTH in rows.column_names:
+        rows = rows.remove_columns(LENGTH)
     return rows.select(fits).add_column(LENGTH, [lengths[index] for index in fits]), len(rows) - len(fits)
 
 

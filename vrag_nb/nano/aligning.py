@@ -23,11 +23,11 @@ from torch.utils.data import DataLoader, IterableDataset
 from transformers import Qwen2_5_VLForConditionalGeneration, Qwen2_5_VLProcessor
 
 from vrag_nb.learning.curves import RunLog
-from vrag_nb.nano.attention import use_block_attention, use_window_attention
+from vrag_nb.nano.attention import linear_patch_embedding, use_block_attention, use_window_attention
 from vrag_nb.nano.looking import Looking, Targets
 from vrag_nb.nano.model import FACTOR
 from vrag_nb.nano.optimisation import Optimisers, load_state, progress, save_state, to_training_dtype
-from vrag_nb.nano.reading import Level, linear_patch_embedding
+from vrag_nb.nano.reading import Level
 from vrag_nb.nano.samples import Sample, collate, exact_match, looking_targets
 
 

@@ -3,7 +3,8 @@
 The fused kernel also computes the half of the scores that a causal mask throws away, and its products gain little from
 bfloat16. Here a block of queries meets only the keys before its
 end, in plain matrix products. The numbers are those of softmax attention, and
-`benchmarks/nano_attention.py` times both.
+`benchmarks/nano_attention.py` times both. The vision tower has the same for its windows, and its patch embedding as a
+matrix product.
 """
 
 from __future__ import annotations
@@ -114,3 +115,13 @@ def use_window_attention(visual: nn.Module) -> None:
 
     for block in visual.blocks:  # type: ignore[union-attr]
         block.attn.forward = MethodType(forward, block.attn)
+
+
+def linear_patch_embedding(visual: Any) -> None:
+    """Compute a tower's patch embedding as a matrix product: kernel equals stride; Conv3d is slow on a CPU."""
+    convolution = visual.patch_embed.proj
+
+    def forward(patches: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.linear(patches.to(convolution.weight.dtype), convolution.weight.flatten(1))
+
+    visual.patch_embed.forward = forward

@@ -5,7 +5,7 @@ learn to read print smaller than an agent is shown, and few pages are soon known
 anew, and each square of its pages is asked for its characters besides the two InfoNCE losses, as in `reading`.
 
 Of a deck of slides two are now and then put on one sheet, one above the other, as people print handouts: their print is
-smaller by a third then, about that of the body of a report. One batch in four is a document of prose (`prose`).
+smaller by a third then, about that of the body of a report. One batch in three is a document of prose (`prose`).
 
 A page costs a thousand times what a query costs, so every page of a batch is asked for several times.
 """
@@ -23,18 +23,16 @@ from typing import Any
 import torch
 from colpali_engine.models import ColQwen2_5, ColQwen2_5_Processor
 from PIL import Image
-from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 
 from vrag_nb.learning.curves import RunLog
 from vrag_nb.nano import replicas
-from vrag_nb.nano.attention import use_block_attention, use_window_attention
+from vrag_nb.nano.attention import linear_patch_embedding, use_block_attention, use_window_attention
 from vrag_nb.nano.deck_tasks import DeckPool, DrawnPage, repainted
 from vrag_nb.nano.glyphs import Glyph, GlyphHead, glyph_loss, slot_targets
 from vrag_nb.nano.model import FACTOR
 from vrag_nb.nano.optimisation import Optimisers, load_state, progress, save_state, to_training_dtype, training_dtype
 from vrag_nb.nano.prose import drawn_document
-from vrag_nb.nano.reading import linear_patch_embedding
 from vrag_nb.nano.retriever import (
     PAGE_BUDGET,
     SeenPage,
@@ -46,7 +44,7 @@ from vrag_nb.nano.retriever import (
 from vrag_nb.records import Question
 
 ROUNDS = 3  # queries a page
-PROSE = 0.25  # the share of batches that are documents of prose
+PROSE = 0.35  # the share of batches that are documents of prose
 SLOTS = 12  # characters a square is asked for: two lines of the smallest print that is asked for
 GLYPH_WEIGHT = 0.5
 
@@ -208,7 +206,6 @@ def train_finding(
     torch.manual_seed(seed)
     visual: Any = model.visual
     head = GlyphHead(model.config.text_config.hidden_size, SLOTS)
-    nn.init.zeros_(head.to_slots.weight)  # a head that knows nothing asks nothing of the tower
     if head_from:
         head.widen(head_from)
     linear_patch_embedding(visual)

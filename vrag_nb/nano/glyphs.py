@@ -55,13 +55,17 @@ def slot_targets(
 
 
 class GlyphHead(nn.Module):
-    """Merged vision tokens (n, width) -> logits (n, slots, CLASSES)."""
+    """Merged vision tokens (n, width) -> logits (n, slots, CLASSES).
+
+    It begins at zero: a head that knows nothing yet asks nothing of a tower that has learned already.
+    """
 
     def __init__(self, width: int, slots: int = SLOTS) -> None:
         super().__init__()
         self.slots = slots
         self.norm = nn.LayerNorm(width)
         self.to_slots = nn.Linear(width, slots * CLASSES)
+        nn.init.zeros_(self.to_slots.weight)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         return self.to_slots(self.norm(tokens)).unflatten(-1, (self.slots, CLASSES))

@@ -21,23 +21,13 @@ from torch.utils.data import DataLoader, IterableDataset
 from transformers import Qwen2_5_VLForConditionalGeneration, Qwen2VLImageProcessor
 
 from vrag_nb.learning.curves import RunLog
-from vrag_nb.nano.attention import use_window_attention
+from vrag_nb.nano.attention import linear_patch_embedding, use_window_attention
 from vrag_nb.nano.glyphs import Glyph, GlyphHead, glyph_loss, slot_targets
 from vrag_nb.nano.optimisation import Optimisers, load_state, progress, save_state, to_training_dtype
 from vrag_nb.nano.scribbles import scribble
 
 Drawing = tuple[Image.Image, list[Glyph]]
 Level = Synchronized  # a difficulty in 0..1, set by the trainer and read by the drawing processes
-
-
-def linear_patch_embedding(visual: Any) -> None:
-    """Compute a tower's patch embedding as a matrix product: kernel equals stride; Conv3d's CPU backward is slow."""
-    convolution = visual.patch_embed.proj
-
-    def forward(patches: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.linear(patches.to(convolution.weight.dtype), convolution.weight.flatten(1))
-
-    visual.patch_embed.forward = forward
 
 
 class GlyphBatches(IterableDataset):

@@ -54,8 +54,10 @@ from vrag_nb.nano.retriever import (
 )
 from vrag_nb.nano.scribbles import scribble
 from vrag_nb.nano.tokenizer import build_tokenizer
+from vrag_nb.nano.weighing import learn_weights
 from vrag_nb.nano.wording import copied_words, searches
 from vrag_nb.records import Question, read_questions
+from vrag_nb.retrieval.colpali import NanoColQwen25
 from vrag_nb.retrieval.hubness import QUERY_BANK
 
 
@@ -309,6 +311,13 @@ def retrieve(recipe: Recipe) -> None:
     write_query_bank(recipe, recipe.models / "nano-retriever" / QUERY_BANK)
 
 
+def weigh(recipe: Recipe) -> None:
+    """Learn what the tokens of a query are worth to the shipped retriever, from questions of the train split."""
+    folder = recipe.models / "nano-retriever"
+    asked = [question for group in train_questions(recipe).values() for question in group]
+    learn_weights(NanoColQwen25(str(folder)), recipe.corpus, asked, seed=recipe.seed).save(folder)
+
+
 def write_query_bank(recipe: Recipe, path: Path, count: int = 100) -> None:
     """Sample queries by which the hubness of a page is told: train-split questions, of every deck about as many."""
     rng = random.Random(recipe.seed)
@@ -360,16 +369,32 @@ def act(recipe: Recipe) -> None:
 
 
 def find(recipe: Recipe) -> None:
-    """All of the shipped retriever learns on: the tower too, on decks and prose drawn for every step."""
+    """All of the shipped retriever learns on: the tower too, on decks and prose drawn for every step.
+
+    What is kept is the mean of the weights before and after (Wortsman et al., arXiv 2109.01903): with so little
+    training the end alone knows the training layouts better and others worse.
+    """
     folder = recipe.models / "nano-retriever"
     model = ColQwen2_5.from_pretrained(folder, dtype=torch.float32)
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
     processor = ColQwen2_5_Processor.from_pretrained(folder)
     pool = DeckPool(partial(mixed_deck, recipe), size=16, draws_per_deck=4)
     train_finding(
-        model, processor, pool, recipe.runs / "find", recipe.find_seconds, seed=recipe.seed, pages=5, workers=0
+        model,
+        processor,
+        pool,
+        recipe.runs / "find",
+        recipe.find_seconds,
+        seed=recipe.seed,
+        pages=5,
+        muon_lr=1.2e-3,
+        adamw_lr=4e-4,
+        decay=0.6,
+        workers=0,
     )
     if replicas.rank() == 0:
-        save_checkpoint(model, processor, recipe.runs / "find" / "checkpoint")
+        model.load_state_dict({name: weight.lerp(before[name], 0.5) for name, weight in model.state_dict().items()})
+        save_checkpoint(model, processor, folder)
 
 
 STAGES: dict[str, Callable[[Recipe], None]] = {
@@ -381,10 +406,8 @@ STAGES: dict[str, Callable[[Recipe], None]] = {
     "retrieve": retrieve,
     "act": act,
     "find": find,
+    "weigh": weigh,
 }
-
-
-BY_DEFAULT = [stage for stage in STAGES if stage != "find"]
 
 
 def run_stages(recipe: Recipe, stages: Sequence[str]) -> None:
@@ -400,13 +423,13 @@ def run_stages(recipe: Recipe, stages: Sequence[str]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("stages", nargs="*", help=f"of {', '.join(STAGES)}, in order (default: all but find)")
+    parser.add_argument("stages", nargs="*", help=f"of {', '.join(STAGES)}, in order (default: all)")
     parser.add_argument("--threads", type=int, default=Recipe.threads)
     parser.add_argument("--scale", type=float, default=1.0, help="multiply every budget")
     arguments = parser.parse_args()
     run_stages(
         Recipe.scaled(arguments.scale, threads=arguments.threads),
-        arguments.stages or BY_DEFAULT,
+        arguments.stages or list(STAGES),
     )
 
 

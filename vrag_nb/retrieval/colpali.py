@@ -8,6 +8,7 @@ imported when an embedder is loaded, not when this module is.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -16,7 +17,8 @@ import numpy as np
 from PIL import Image
 
 from vrag_nb.retrieval.checkpoints import Checkpoint, choose_device, choose_dtype, load_checkpoint
-from vrag_nb.retrieval.embedders import Embedder, SimilarityMap, batches, register
+from vrag_nb.retrieval.embedders import Embedder, SimilarityMap, batches, find_checkpoint, register
+from vrag_nb.retrieval.query_weights import QueryWeights
 from vrag_nb.retrieval.token_budget import check_batching, count_visual_tokens, limit_visual_tokens, token_batches
 
 
@@ -27,7 +29,8 @@ class ColpaliEngineEmbedder(Embedder):
     ("bfloat16" on CUDA, "float32" on a CPU). For Qwen models also `max_visual_tokens` a page (None keeps the
     checkpoint's) and `batch_tokens`, the most visual tokens of a forward pass, padding included: a batch of pages is
     cut to it. For late interaction (`retrieval.hubness`): `query_bank`, a file of sample queries, one a line (None:
-    that of the checkpoint's folder, if it has one), and `hubness_weight`, how much of a page's hubness its scores lose.
+    that of the checkpoint's folder, if it has one), and `hubness_weight`, how much of a page's hubness its scores lose;
+    and where the folder has them, `query_weights` (`retrieval.query_weights`).
     """
 
     model_class: ClassVar[str]
@@ -60,10 +63,18 @@ class ColpaliEngineEmbedder(Embedder):
         self.model, self.processor = loaded.model, loaded.processor
         if max_visual_tokens is not None:
             limit_visual_tokens(self.processor.image_processor, max_visual_tokens)
+        self.query_weights: QueryWeights | None = None
         self.dim = self.embed_queries(["a"])[0].shape[1]
         self.options = {"dtype": dtype, "max_visual_tokens": max_visual_tokens, "query_bank": query_bank}
         self.fingerprint = f"{loaded.weights}/{dtype}/{max_visual_tokens or 'as saved'}"
         self._take_query_bank(query_bank, hubness_weight)
+        folder = find_checkpoint(self.checkpoint, self.name, self.default_checkpoint)
+        if self.multi_vector and folder:
+            self.query_weights = QueryWeights.of_checkpoint(folder, self.dim, len(self.processor.tokenizer))
+
+    @property
+    def query_fingerprint(self) -> str:
+        return self.query_weights.fingerprint if self.query_weights else ""
 
     def _take_query_bank(self, given: str | None, weight: float) -> None:
         """Raises ValueError for an empty bank or one that is given to a single-vector embedder, FileNotFoundError."""
@@ -118,11 +129,22 @@ class ColpaliEngineEmbedder(Embedder):
         return [1] * len(images)
 
     def embed_queries(self, queries: list[str]) -> list[np.ndarray]:
-        return [
-            array
-            for batch in batches(queries, self.batch_size)
-            for array in self._forward(self._process_queries(batch))
-        ]
+        return self.query_tokens(queries)[0]
+
+    def query_tokens(self, queries: list[str]) -> tuple[list[np.ndarray], list[list[int]]]:
+        """The vectors of queries, (n_tokens, dim) each, and the ids of their tokens."""
+        done = [self._query_batch(batch) for batch in batches(queries, self.batch_size)]
+        return [one for vectors, _ in done for one in vectors], [one for _, ids in done for one in ids]
+
+    def _query_batch(self, queries: Sequence[str]) -> tuple[list[np.ndarray], list[list[int]]]:
+        """Of a batch: see `query_tokens`."""
+        inputs = self._process_queries(queries)
+        vectors = self._forward(inputs)
+        real = inputs["attention_mask"].bool().cpu()
+        ids = [row[mask].tolist() for row, mask in zip(inputs["input_ids"].cpu(), real, strict=True)]
+        if weigh := self.query_weights:
+            vectors = [one * weigh(own, one)[:, None] for own, one in zip(ids, vectors, strict=True)]
+        return vectors, ids
 
     def _process_queries(self, queries: Sequence[str]) -> Any:
         return self.processor.process_queries(texts=list(queries), suffix=self.query_suffix)
@@ -145,12 +167,13 @@ class ColpaliEngineEmbedder(Embedder):
     def similarity_map(self, query: str, image: Image.Image) -> SimilarityMap:
         if not self.multi_vector:
             return super().similarity_map(query, image)
-        encoded = self._process_queries([query])
-        tokens = self.processor.tokenizer.convert_ids_to_tokens(encoded["input_ids"][0].tolist())
-        queries = self._forward(encoded)[0]  # (n_query_tokens, dim)
+        (vectors,), (ids,) = self._query_batch([query])
+        tokens = self.processor.tokenizer.convert_ids_to_tokens(ids)
+        weights = np.linalg.norm(vectors, axis=1)
+        queries = vectors / weights[:, None].clip(1e-9)  # (n_query_tokens, dim)
         pages, inputs = self._page_batch([image])
         grid = self._grid(pages[0], inputs, image)  # (grid_h, grid_w, dim)
-        return SimilarityMap(tokens, np.einsum("nd,hwd->nhw", queries, grid))
+        return SimilarityMap(tokens, np.einsum("nd,hwd->nhw", queries, grid), weights)
 
     def _grid(self, vectors: np.ndarray, inputs: Any, image: Image.Image) -> np.ndarray:
         """The page's patch vectors as they lie on it: (grid_h, grid_w, dim), from its (n_tokens, dim)."""
@@ -198,11 +221,37 @@ class ColQwen25(QwenEmbedder):
 class NanoColQwen25(ColQwen25):
     """The same class at nano size, from the weights this repository ships. One page at a time is no slower on a CPU.
 
+    A page is seen twice, whole at up to 640 squares and smaller, at up to `overview_tokens` (None: once), and keeps the
+    vectors of both: so small a tower reads print of some sizes better than others, titles best when they are reduced.
     Queries go without augmentation tokens: at this size they match anything and cost recall (`benchmarks/hubness.py`).
     """
 
     default_checkpoint = "data/models/nano-retriever"
     query_suffix = ""
+
+    def __init__(self, checkpoint: str | None = None, *, overview_tokens: int | None = 224, **options: Any) -> None:
+        super().__init__(checkpoint, **options)
+        self.overview_tokens, self.overview = overview_tokens, copy.deepcopy(self.processor)
+        if overview_tokens is not None:
+            limit_visual_tokens(self.overview.image_processor, overview_tokens)
+            self.fingerprint += f"/overview {overview_tokens}"
+        self.options["overview_tokens"] = overview_tokens
+
+    def embed_pages(self, images: list[Image.Image], texts: list[str]) -> list[np.ndarray]:
+        pages = super().embed_pages(images, texts)
+        if self.overview_tokens is not None:
+            for number, cost in enumerate(self._page_costs(images)):
+                if cost > self.overview_tokens:  # else it would be seen twice alike
+                    (small,) = self._forward(self.overview.process_images([images[number]]))
+                    pages[number] = np.concatenate([pages[number], small])
+        return pages
+
+    def _mend(self, model: Any) -> None:
+        if self.device == "cpu":
+            from vrag_nb.nano.attention import linear_patch_embedding, use_window_attention
+
+            linear_patch_embedding(model.visual)
+            use_window_attention(model.visual)
 
     @property
     def batches_at_once(self) -> bool:

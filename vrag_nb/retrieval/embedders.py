@@ -43,10 +43,12 @@ class SimilarityMap:
     `tokens`: the query's tokens as the tokenizer spells them, the embedder's own augmentation tokens included.
     `scores`: (n_query_tokens, grid_h, grid_w) cosines; cell (y, x) covers the page's fraction x/grid_w..(x+1)/grid_w
     from the left and y/grid_h..(y+1)/grid_h from the top.
+    `weights`: (n_query_tokens,), by which tokens count in MaxSim; None: all 1.
     """
 
     tokens: list[str]
     scores: np.ndarray
+    weights: np.ndarray | None = None
 
 
 class Embedder(ABC):
@@ -62,6 +64,11 @@ class Embedder(ABC):
     batch_size: int = 1
     query_bank: tuple[str, ...] = ()  # sample queries by which the hubness of a page is told (`retrieval.hubness`)
     hubness_weight: float = 0.0  # how much of it is taken off a score
+
+    @property
+    def query_fingerprint(self) -> str:
+        """What rankings depend on besides the vectors of pages; empty where that is nothing."""
+        return ""
 
     @property
     def batches_at_once(self) -> bool:

@@ -109,9 +109,14 @@ class SearchEngine:
 
     @property
     def fingerprint(self) -> str:
-        """What rankings depend on: the weights and options that made the vectors, and what is taken off for hubness."""
+        """What rankings depend on: what made the vectors, how tokens are weighed, what is taken off for hubness."""
         weight = self.embedder.hubness_weight
-        return self.index.manifest.fingerprint + (f"/hubness {weight}" if weight else "")
+        parts = [
+            self.index.manifest.fingerprint,
+            self.embedder.query_fingerprint,
+            f"hubness {weight}" if weight else "",
+        ]
+        return "/".join(filter(None, parts))
 
     def search(self, queries: list[str], top_k: int = 3, within: Iterable[str] | None = None) -> list[list[Hit]]:
         """The best `top_k` pages of each query, best first, ranks from 1; only pages of `within` where it is given.

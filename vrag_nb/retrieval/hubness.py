@@ -5,7 +5,7 @@ to, out of a bank of sample queries that ask for other pages: r of CSLS (Conneau
 for retrieval with a query bank see QB-Norm, Bogolin et al., arXiv 2112.12777). Here, for late interaction,
 
     r(p) = mean of MaxSim(b, p) / |b| over the NEAREST share of bank queries b with the greatest
-    score(q, p) = MaxSim(q, p) - weight * |q| * r(p)                       |q|: tokens of a query
+    score(q, p) = MaxSim(q, p) - weight * |q| * r(p)    |q|: summed lengths of a query's vectors, all 1 in the bank
 
 The bank comes with the embedder, so that r(p) depends on the page alone: it is computed when the page is embedded and
 stored with it, and a page that is added changes no other page's score. `benchmarks/hubness.py` measures what it brings.
@@ -31,6 +31,7 @@ def page_hubness(embedder: Embedder, pages: Sequence[np.ndarray]) -> list[float]
     bank = embedder.bank_vectors
     if not bank:
         return [0.0] * len(pages)
+    bank = [query / np.linalg.norm(query, axis=1, keepdims=True).clip(1e-9) for query in bank]
     lengths = np.array([[len(query)] for query in bank])
     near = np.sort(maxsim(bank, np.concatenate(pages), [len(page) for page in pages]) / lengths, axis=0)
     return [round(float(r), 6) for r in near[-math.ceil(NEAREST * len(bank)) :].mean(axis=0)]

@@ -48,6 +48,11 @@ def maxsim(queries: Sequence[np.ndarray], tokens: np.ndarray, lengths: Sequence[
     return np.add.reduceat(best.numpy(), _starts([len(query) for query in queries]), axis=1).T
 
 
+def total_length(query: np.ndarray) -> float:
+    """The summed lengths of a query's vectors, (n, dim): how many tokens it has, where none is weighed."""
+    return float(np.linalg.norm(query.astype(np.float32), axis=1).sum())
+
+
 def pool_tokens(tokens: np.ndarray, lengths: Sequence[int] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """At most POOLED_VECTORS unit vectors a page, each the mean of consecutive tokens (strips of the page).
 
@@ -187,7 +192,7 @@ class MultiVectorIndex(VectorIndex):
 
     def _penalty(self, query: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """What is taken off a query's scores of pages for their hubness: (n_rows,)."""
-        return self.hubness_weight * len(query) * self._hubness[rows]
+        return self.hubness_weight * total_length(query) * self._hubness[rows]
 
     def nearest(self, query: np.ndarray, count: int, rows: np.ndarray | None = None) -> np.ndarray:
         """Stage one: the rows of about `count` pages that look best on their pooled vectors.
