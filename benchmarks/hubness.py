@@ -65,9 +65,9 @@ def main() -> None:
     index.hubness_weight = 0
     rows = [["as trained", *measure(engine, questions)]]
     embedder.query_suffix = suffix
-    for name, weights in (("no augmentation", None), ("weighed", worth)):
-        embedder.query_weights = weights
-        for weight in (0.0, *options.weights) if weights or name != "weighed" else ():
+    ways = [("no augmentation" if suffix == "" else "as searched", None), *([("weighed", worth)] if worth else [])]
+    for name, embedder.query_weights in ways:
+        for weight in (0.0, *options.weights):
             index.hubness_weight = weight
             rows.append([f"{name}, hubness {weight:g}", *measure(engine, questions)])
     title = f"{len(questions)} {options.split} questions, {len(index.page_ids)} pages, profile {profile.name}"

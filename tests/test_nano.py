@@ -157,7 +157,7 @@ mine = data[replicas.rank() :: 2] if torch.distributed.is_initialized() else dat
 optimisers = Optimisers([("bias", layer.bias), ("weight", layer.weight)], adamw_lr=0.1)
 for _ in range(3):
     layer(mine).square().mean().backward()
-    optimisers.step(replicas.of_the_first(0.5 + 0.1 * replicas.rank()))
+    optimisers.step(replicas.of_the_first(0.7 + 0.1 * replicas.rank()))
 if replicas.rank() == 0:
     torch.save(layer.weight, sys.argv[1])
 """

@@ -16,7 +16,7 @@ from vrag_nb.documents.decks.generate import pretraining_deck
 from vrag_nb.nano.deck_tasks import BUDGET, DeckPool, DeckTasks
 from vrag_nb.nano.expert import EXPERT_SETTINGS, ExpertSamples, ExpertTurns, play, session_sample
 from vrag_nb.nano.finding import ROUNDS, FindingBatches, draw_pages, stacked, train_finding
-from vrag_nb.nano.glyphs import CLASS_OF, EMPTY, GlyphHead
+from vrag_nb.nano.glyphs import CLASS_OF, EMPTY
 from vrag_nb.nano.looking import UNASKED, covered_squares
 from vrag_nb.nano.lookups import drawn_table, reading_strip
 from vrag_nb.nano.model import FACTOR, NanoSize, build_nano_vlm, build_processor, save_checkpoint
@@ -331,13 +331,6 @@ def test_finding_trains_the_tower_and_resumes(pool, processor, tmp_path):
     again = build_retriever(backbone, text_layers=2)
     train_finding(again, retriever_processor, pool, tmp_path, 600, steps=3, **options)
     assert load_state(tmp_path / "state.pt")["step"] == 3
-
-
-def test_a_glyph_head_of_more_slots_takes_over_those_of_another():
-    few, many = GlyphHead(8, slots=2), GlyphHead(8, slots=3)
-    many.widen(few)
-    tokens = torch.randn(5, 8)
-    assert torch.allclose(many(tokens)[:, :2], few(tokens))
 
 
 def test_the_retriever_learns_on_pages_that_were_seen_once_and_resumes(pool, processor, tmp_path):

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 from test_index import build, interruption, make_corpus, tiny  # noqa: F401  (two are fixtures)
 
@@ -77,9 +76,7 @@ def test_fitting_finds_the_tokens_that_tell_pages_apart():
     random = np.random.default_rng(0)
     pages = [np.eye(8)[[number, 5 + number % 2]].astype(np.float32) for number in range(4)]
     queries, ids, gold = [], [], []
-    for number in (
-        list(range(4)) * 10
-    ):  # token 0 names the page; token 1 says something of two pages, and of the wrong ones
+    for number in list(range(4)) * 10:  # token 0 names the page; token 1 is on two pages, and on the wrong ones
         telling, noise = np.eye(8)[number] * 0.6, np.eye(8)[5 + (number + 1) % 2]
         queries.append(np.stack([telling, noise]).astype(np.float32))
         ids.append([0, 1])
@@ -87,7 +84,6 @@ def test_fitting_finds_the_tokens_that_tell_pages_apart():
     order = random.permutation(len(queries))
     table = compare([queries[i] for i in order], [ids[i] for i in order], pages, [gold[i] for i in order], [0.0] * 4)
     assert table.similar.shape == (40, 2, 4)
-    torch.manual_seed(0)
     found = fit(table, vocabulary=2, hubness_weight=0.5)
     worth = found([0, 1], np.zeros((2, 8), np.float32))
     assert worth[0] > 1.7 * worth[1]

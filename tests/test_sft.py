@@ -110,6 +110,9 @@ def test_what_does_not_fit_is_left_out_or_said(tiny_vlm_folder: Path, data: Path
     lengths = sorted(len(encoder.encode(read_conversation(row), reply=False).input_ids) for row in rows)
     assert lengths[0] < lengths[-1]
     assert load_rows(data, encoder, lengths[0])[1] == 6 - lengths.count(lengths[0])
+    own = tmp_path / "own.parquet"  # somebody else's rows may have a column of that name
+    rows.remove_columns("length").add_column("length", ["long"] * 6).to_parquet(own)
+    assert load_rows(own, encoder, 10_000)[0]["length"] == rows["length"]
     with pytest.raises(ValueError, match=r"train\.parquet: no trajectory has at most 5 tokens"):
         load_rows(data, encoder, 5)
     if not torch.cuda.is_available():

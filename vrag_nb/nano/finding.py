@@ -195,19 +195,14 @@ def train_finding(
     decay: float = 0.5,
     workers: int = 1,
     compile_text: bool = True,
-    head_from: GlyphHead | None = None,
 ) -> None:
     """Train all of the retriever in place for a wall-clock budget; resumable. Logs in-batch accuracies.
 
     Of several processes (`replicas`) each draws batches of its own; the first one's log and state are kept.
-
-    head_from: a head of fewer slots that the tower has been asked through before; the further slots start anew.
     """
     torch.manual_seed(seed)
     visual: Any = model.visual
     head = GlyphHead(model.config.text_config.hidden_size, SLOTS)
-    if head_from:
-        head.widen(head_from)
     linear_patch_embedding(visual)
     to_training_dtype(model)
     to_training_dtype(head)

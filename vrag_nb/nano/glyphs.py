@@ -70,13 +70,6 @@ class GlyphHead(nn.Module):
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         return self.to_slots(self.norm(tokens)).unflatten(-1, (self.slots, CLASSES))
 
-    @torch.no_grad()
-    def widen(self, other: GlyphHead) -> None:
-        """Take over the slots of a head that has fewer of them."""
-        self.norm.load_state_dict(other.norm.state_dict())
-        self.to_slots.weight[: len(other.to_slots.weight)] = other.to_slots.weight
-        self.to_slots.bias[: len(other.to_slots.bias)] = other.to_slots.bias
-
 
 def glyph_loss(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, float]:
     """Cross entropy over slots, empty slots down-weighted, and the accuracy over non-empty slots.

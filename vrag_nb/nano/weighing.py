@@ -46,7 +46,7 @@ class Comparison:
 def learn_weights(
     embedder: ColpaliEngineEmbedder, corpus: Path, asked: Sequence[Question], count: int = 1000, seed: int = 0
 ) -> QueryWeights:
-    """From `count` of the questions, over the pages of all their documents."""
+    """From `count` of the questions, over the pages of all their documents; the embedder loses those it has."""
     embedder.query_weights = None
     asked = [question for question in asked if question.gold_page_ids]
     questions = random.Random(seed).sample(asked, min(count, len(asked)))
