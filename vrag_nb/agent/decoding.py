@@ -103,11 +103,13 @@ class Decoder:
         processors: LogitsProcessorList,
         stopped: Callable[[list[int]], bool],
         max_new_tokens: int,
+        keep: bool = True,
     ) -> torch.Tensor:
         """The ids that the rows continue with, (batch, steps), padded on the right.
 
         processors: see (batch, tokens so far) ids and (batch, vocabulary) logits each step, the rows that are done
-        included; the greatest score is taken. stopped: whether a row's new ids end its turn.
+        included; the greatest score is taken. stopped: whether a row's new ids end its turn. keep: whether a next turn
+        may come.
         """
         starts = [self._start(encoded) for encoded in batch]
         cache, mask, logits = self._read(starts, max_new_tokens)
@@ -122,8 +124,9 @@ class Decoder:
                 written[row].append(self.encoder.pad_id if done[row] else token)
                 if not done[row] and (stopped(written[row]) or step + 1 == max_new_tokens):
                     done[row] = True
-                    place = rows.index(row)
-                    self._keep(batch[row], written[row], cache, mask[place], place)
+                    if keep:
+                        place = rows.index(row)
+                        self._keep(batch[row], written[row], cache, mask[place], place)
             if all(done):
                 break
             staying = [place for place, row in enumerate(rows) if not done[row]]
@@ -142,15 +145,10 @@ class Decoder:
     # reading
 
     def _start(self, encoded: Encoded) -> _Start:
-        ids, written = encoded.input_ids, _written(encoded)
-        past = self._taken(_digest(ids[:written], self._images(encoded, 0, written)))
+        ids, written, images_in = encoded.input_ids, encoded.written, self.encoder.images_in
+        past = self._known(_digest(ids[:written], images_in(encoded, 0, written)))
         known = 0 if past is None else past.shape[3]
-        return _Start(past, self._positions(encoded), ids[known:], self._images(encoded, known, len(ids)))
-
-    def _images(self, encoded: Encoded, start: int, end: int) -> list[Any]:
-        """The images that lie between two places of a conversation."""
-        before = encoded.input_ids[:start].count(self.encoder.vision_start)
-        return encoded.images[before : before + encoded.input_ids[start:end].count(self.encoder.vision_start)]
+        return _Start(past, self._positions(encoded), ids[known:], images_in(encoded, known, len(ids)))
 
     def _positions(self, encoded: Encoded) -> torch.Tensor:
         """(3, tokens): the model's own M-RoPE positions of the whole conversation."""
@@ -225,28 +223,24 @@ class Decoder:
             [torch.stack([layer.keys[row][:, where], layer.values[row][:, where]]) for layer in cache.layers]
         )
         key = _digest([*encoded.input_ids, *written], encoded.images)
-        self._taken(key)  # of a row that said the same
+        same = self._kept.pop(key, None)  # of a row that said the same
+        self._held -= same.nbytes if same is not None else 0
         self._kept[key] = kept
         self._held += kept.nbytes
         while self._held > self.prefix_bytes and self._kept:
             _, dropped = self._kept.popitem(last=False)
             self._held -= dropped.nbytes
 
-    def _taken(self, key: bytes) -> torch.Tensor | None:
-        """What was kept under a key; it is used once, for the conversation moves on."""
-        found = self._kept.pop(key, None)
-        self._held -= found.nbytes if found is not None else 0
-        return found
+    def _known(self, key: bytes) -> torch.Tensor | None:
+        """What is kept under a key; it stays until others need the room, since the same turn may be read again."""
+        if key in self._kept:
+            self._kept.move_to_end(key)
+        return self._kept.get(key)
 
 
 def to_read(encoded: Encoded) -> int:
     """How many tokens of a conversation come after the model's last turn."""
-    return len(encoded.input_ids) - _written(encoded)
-
-
-def _written(encoded: Encoded) -> int:
-    """Where the model's last turn ends."""
-    return next((n for n in range(len(encoded.model_mask), 0, -1) if encoded.model_mask[n - 1]), 0)
+    return len(encoded.input_ids) - encoded.written
 
 
 def _digest(ids: Sequence[int], images: Sequence[Any]) -> bytes:

@@ -38,6 +38,11 @@ class Encoded:
         """The images' pixels; raises ValueError when one was left unresolved."""
         return [image.resolved() for image in self.images]
 
+    @property
+    def written(self) -> int:
+        """Where the model's last turn ends; 0 before its first."""
+        return next((n for n in range(len(self.model_mask), 0, -1) if self.model_mask[n - 1]), 0)
+
 
 class ChatEncoder:
     """Encodes conversations for a processor of the Qwen-VL family (a tokenizer and an image processor).
@@ -92,6 +97,26 @@ class ChatEncoder:
             ]
             found.append(("learn" if written else "", len(ids), "".join(pieces)))
         return found
+
+    def with_images(self, encoded: Encoded, images: Sequence[Image]) -> Encoded:
+        """The same conversation with other images, of any size, in the places of its own."""
+        ids: list[int] = []
+        mask: list[bool] = []
+        remaining = iter(images)
+        for is_pad, run in groupby(
+            zip(encoded.input_ids, encoded.model_mask, strict=True), key=lambda one: one[0] == self.image_pad
+        ):
+            tokens = list(run)
+            if is_pad:
+                tokens = [(self.image_pad, False)] * self.image_tokens(next(remaining))
+            ids += [token for token, _ in tokens]
+            mask += [written for _, written in tokens]
+        return Encoded(ids, mask, list(images))
+
+    def images_in(self, encoded: Encoded, start: int, end: int) -> list[Image]:
+        """The images that lie between two places of a conversation."""
+        before = encoded.input_ids[:start].count(self.vision_start)
+        return encoded.images[before : before + encoded.input_ids[start:end].count(self.vision_start)]
 
     def image_tokens(self, image: Image) -> int:
         """Number of `<|image_pad|>` tokens of an image at its shown size."""

@@ -47,8 +47,10 @@ from vrag_nb.agent.policy import (
     boxes_to_model,
     boxes_to_shown,
 )
+from vrag_nb.agent.views import VIEWS, Mixture, as_views
 from vrag_nb.agent.vision_cache import DEFAULT_CACHE_BYTES, VisionCache, cacheable
 
+_Written = tuple[list[int], list[float]]  # new ids, their log-probabilities
 _TAIL = 24  # tokens: more than the longest closing tag takes, byte by byte
 _MAY_CLOSE = re.compile("[>\uff1e\u3009\ufffd]")
 
@@ -62,7 +64,9 @@ class TransformersPolicy(Policy):
     none. vision_cache_bytes, prefix_cache_bytes: memory for image features, and for keys and values, that later turns
     use again; by default 256 and 512 MiB for a folder and none for a model in memory, whose weights may change (give
     them, and call `forget` after each change). loop: who decodes, `agent.decoding` ("own", the default where it knows
-    the family) or transformers ("generate"). Raises ValueError for a model without its processor, and what
+    the family) or transformers ("generate"). views: answers are read off so many views of the images shown last
+    (`agent.views`), by the mean of their distributions, whose log-probabilities are then recorded; 1 for training.
+    Raises ValueError for a model without its processor or a number of views that is not there, and what
     `from_pretrained` raises for a bad folder.
     """
 
@@ -86,7 +90,10 @@ class TransformersPolicy(Policy):
         vision_cache_bytes: int | None = None,
         prefix_cache_bytes: int | None = None,
         loop: Literal["own", "generate"] | None = None,
+        views: int = 1,
     ) -> None:
+        if not 1 <= views <= len(VIEWS):
+            raise ValueError(f"views is {views}: a number from 1 to {len(VIEWS)}")
         if threads is not None:
             torch.set_num_threads(threads)
         in_memory = isinstance(model, PreTrainedModel)
@@ -103,7 +110,7 @@ class TransformersPolicy(Policy):
         self.tokenizer = processor.tokenizer
         self.max_new_tokens, self.temperature, self.top_p = max_new_tokens, temperature, top_p
         self.batch_size, self.max_prompt_tokens, self.frame = batch_size, max_prompt_tokens, frame
-        self.seed, self._calls = seed, 0
+        self.seed, self._calls, self.views = seed, 0, views
         self._decoder = None
         if loop == "own" or (loop is None and cacheable(self.model)):
             vision_bytes = _default(vision_cache_bytes, 0 if in_memory else DEFAULT_CACHE_BYTES)
@@ -158,18 +165,45 @@ class TransformersPolicy(Policy):
 
     @torch.inference_mode()
     def _run(self, batch: Sequence[Encoded], seeds: Sequence[int]) -> list[Generation]:
-        recorder = _LogProbs()
         training = self.model.training
         self.model.eval()
+        written = self._write(batch, seeds)
+        if self.views > 1:
+            written = self._reread(batch, written, seeds)
+        self.model.train(training)
+        return [self._generation(*row, len(encoded.input_ids)) for row, encoded in zip(written, batch, strict=True)]
+
+    def _write(self, batch: Sequence[Encoded], seeds: Sequence[int], views: int = 1) -> list[_Written]:
+        """New ids and their log-probabilities; with `views`, each so many rows go by their mixture."""
+        recorder = _LogProbs()
         processors = self._processors(recorder, seeds)
+        if views > 1:
+            processors.insert(0, Mixture(views))
         if self._decoder is not None:
-            new = self._decoder.run(batch, processors, self._ends, self.max_new_tokens)
+            new = self._decoder.run(batch, processors, self._ends, self.max_new_tokens, keep=views == 1)
         else:
             new = self._generate(batch, processors)
-        self.model.train(training)
         logprobs = recorder.finish(new[:, -1].to(self.model.device)).tolist()  # (batch, steps)
-        rows = zip(batch, new.tolist(), logprobs, strict=True)
-        return [self._generation(ids, row, len(encoded.input_ids)) for encoded, ids, row in rows]
+        return list(zip(new.tolist(), logprobs, strict=True))
+
+    def _reread(self, batch: Sequence[Encoded], written: Sequence[_Written], seeds: Sequence[int]) -> list[_Written]:
+        """Turns that answer once more, off several views of the images shown last.
+
+        The whole turn, for the thought before an answer often says it already. One that answers no longer is dropped.
+        """
+        found, count = list(written), self.views
+        newest = [len(self.encoder.images_in(one, one.written, len(one.input_ids))) for one in batch]
+        rows = [row for row in range(len(batch)) if newest[row] and self._answers(written[row][0])]
+        step = max(1, self.batch_size // count)
+        for chunk in (rows[place : place + step] for place in range(0, len(rows), step)):
+            seen = [one for row in chunk for one in as_views(batch[row], newest[row], count, self.encoder)]
+            again = self._write(seen, [seeds[row] for row in chunk for _ in range(count)], count)
+            for row, new in zip(chunk, again[::count], strict=True):
+                found[row] = new if self._answers(new[0]) else found[row]
+        return found
+
+    def _answers(self, ids: list[int]) -> bool:
+        return actions.parse(self.decode(ids[: self._length(ids)[0]]))[1].kind == "answer"
 
     def _generate(self, batch: Sequence[Encoded], processors: LogitsProcessorList) -> torch.Tensor:
         """The new ids, (batch, steps), by transformers' own loop."""

@@ -268,6 +268,8 @@ def _policy_identity(policy: Policy) -> dict[str, Any]:
     """Name, sampling settings, and the checksum of the weights where they lie in a folder."""
     names = ("name", "temperature", "top_p", "max_new_tokens", "max_prompt_tokens", "frame")
     identity = {name: getattr(policy, name) for name in names if hasattr(policy, name)}
+    if (views := getattr(policy, "views", 1)) > 1:
+        identity["views"] = views
     folder = str(getattr(getattr(policy, "model", None), "name_or_path", ""))
     if folder and Path(folder).is_dir():
         identity["weights"] = fingerprint_folder(Path(folder))

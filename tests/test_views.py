@@ -1,0 +1,179 @@
+"""Answers read off several views of an image: the views, their mixture, and when a policy uses them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image as PILImage
+from transformers import LogitsProcessor, LogitsProcessorList
+
+from vrag_nb.agent.policy import Conversation, Image, Message, Text
+from vrag_nb.agent.transformers_policy import TransformersPolicy
+from vrag_nb.agent.views import VIEWS, Mixture, as_views, view
+
+ANSWER = "<think>I read it.</think><answer>42</answer>"
+SEARCH = "<search>total</search>"
+
+
+def picture(size: tuple[int, int], seed: int = 0) -> Image:
+    pixels = np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
+    return Image(size, PILImage.fromarray(pixels), "alpha_1")
+
+
+def asked(*images: Image) -> Conversation:
+    return [
+        Message("user", (Text("What was the total?"), picture((56, 56), 7))),
+        Message("assistant", (Text(SEARCH),)),
+        Message("user", (Text("look "), *images)),
+    ]
+
+
+class Script(LogitsProcessor):
+    """Makes every row write the given ids."""
+
+    def __init__(self, ids: Sequence[int]) -> None:
+        self.ids, self.step = ids, 0
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        forced = torch.full_like(scores, float("-inf"))
+        forced[:, self.ids[min(self.step, len(self.ids) - 1)]] = 0
+        self.step += 1
+        return forced
+
+
+@pytest.fixture
+def scripted(tiny_vlm_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., TransformersPolicy]:
+    """A policy that writes `texts`, one after the other, at each call of its model, and the last one ever after."""
+
+    def make(*texts: str, views: int = 3, **options: Any) -> TransformersPolicy:
+        policy = TransformersPolicy(tiny_vlm_folder, device="cpu", max_new_tokens=60, views=views, **options)
+        original, remaining = policy._processors, list(texts)
+
+        def processors(*args: Any) -> LogitsProcessorList:
+            text = remaining.pop(0) if len(remaining) > 1 else remaining[0]
+            ids = policy.tokenizer(text, add_special_tokens=False)["input_ids"]
+            return LogitsProcessorList([*original(*args), Script(ids)])
+
+        monkeypatch.setattr(policy, "_processors", processors)
+        return policy
+
+    return make
+
+
+def test_a_view_is_the_image_moved_or_resized() -> None:
+    image = picture((112, 84))
+    assert view(image, 0, 28) is image
+    pixels = np.asarray(image.resolved())
+    moved = np.asarray(view(image, VIEWS.index((1, -1, 0)), 28).resolved())
+    assert moved.shape == pixels.shape
+    np.testing.assert_array_equal(moved[:-7, 7:], pixels[7:, :-7])  # right and up by a quarter of a square
+    np.testing.assert_array_equal(moved[:, 0], moved[:, 7])  # the edge is repeated
+    larger = view(image, VIEWS.index((0, 0, 1)), 28)
+    assert larger.size == larger.resolved().size == (140, 112)
+    assert view(picture((28, 56)), VIEWS.index((0, 0, -2)), 28).size == (28, 28)
+    assert larger.page_id == image.page_id
+
+
+def test_every_view_is_another_one() -> None:
+    image = picture((140, 112))
+    seen = [view(image, number, 28) for number in range(len(VIEWS))]
+    assert len({(one.size, one.resolved().tobytes()) for one in seen}) == len(VIEWS)
+
+
+def test_the_mixture_is_the_mean_of_the_probabilities() -> None:
+    scores: Any = torch.randn(6, 11)
+    mixed = Mixture(3)(torch.zeros(6, 1, dtype=torch.long), scores)  # type: ignore[arg-type]
+    probabilities = scores.softmax(-1)
+    for row in range(6):
+        group = probabilities[row // 3 * 3 : row // 3 * 3 + 3]
+        torch.testing.assert_close(mixed[row].exp(), group.mean(0))
+
+
+def test_other_images_take_the_places_of_the_old(tiny_vlm_folder: Path) -> None:
+    encoder = TransformersPolicy(tiny_vlm_folder, device="cpu").encoder
+    first, second = picture((56, 84), 1), picture((140, 56), 2)
+    encoded = encoder.encode(asked(first, second))
+    shown = as_views(encoded, 2, 3, encoder)
+    assert [one.images[0] for one in shown] == encoded.images[:1] * 3
+    for number, one in enumerate(shown):
+        assert one == encoder.encode(asked(view(first, number, 28), view(second, number, 28)))
+
+
+@pytest.mark.parametrize("loop", ["own", "generate"])
+def test_an_answer_goes_by_the_mixture_over_views(scripted: Any, loop: str) -> None:
+    policy, conversation = scripted(ANSWER, loop=loop), asked(picture((84, 56)))
+    [found] = policy.generate([conversation])
+    assert found.text == ANSWER
+    encoder, new = policy.encoder, len(found.token_ids)
+    seen = []
+    for one in as_views(encoder.encode(conversation), 1, 3, encoder):
+        inputs = encoder.collate([one])
+        inputs.pop("model_mask")
+        ids = torch.tensor([found.token_ids])
+        inputs["input_ids"] = torch.cat([inputs["input_ids"], ids], 1)
+        for name in ("attention_mask", "mm_token_type_ids"):
+            filler = torch.full_like(ids, int(name == "attention_mask"))
+            inputs[name] = torch.cat([inputs[name], filler.to(inputs[name].dtype)], 1)
+        with torch.no_grad():
+            logits = policy.model(**inputs).logits[0, -new - 1 : -1].float()
+        seen.append(logits.softmax(-1).gather(1, ids.T)[:, 0])
+    expected = torch.stack(seen).mean(0).log()
+    torch.testing.assert_close(torch.tensor(found.logprobs), expected, atol=1e-4, rtol=1e-4)
+
+
+def calls_of(policy: TransformersPolicy, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Rows of each call of the decoder from now on."""
+    rows: list[int] = []
+    decoder: Any = policy._decoder
+    original = decoder.run
+    monkeypatch.setattr(decoder, "run", lambda batch, *a, **k: (rows.append(len(batch)), original(batch, *a, **k))[1])
+    return rows
+
+
+def test_only_answers_to_new_images_are_read_again(scripted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    searching = scripted(SEARCH)
+    rows = calls_of(searching, monkeypatch)
+    searching.generate([asked(picture((84, 56)))])
+    assert rows == [1]
+    answering = scripted(ANSWER)
+    rows = calls_of(answering, monkeypatch)
+    nothing_new = [*asked(picture((84, 56))), Message("assistant", (Text(SEARCH),)), Message("user", (Text("No."),))]
+    answering.generate([nothing_new, asked(picture((84, 56)))])
+    assert rows == [2, 3]
+
+
+def test_a_second_reading_that_is_no_answer_is_dropped(scripted: Any) -> None:
+    [kept] = scripted(ANSWER, SEARCH).generate([asked(picture((84, 56)))])
+    assert kept.text == ANSWER
+
+
+def test_the_second_reading_shares_what_was_read_before(scripted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = scripted(SEARCH, ANSWER)
+    start = asked()[:1]
+    [first] = policy.generate([start])
+    said = Message("assistant", (Text(first.text),), tuple(first.token_ids))
+    shapes: list[tuple[int, int]] = []
+    tower = policy.model.model.language_model
+    original = tower.forward
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        shapes.append(tuple(kwargs["inputs_embeds"].shape[:2]))
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(tower, "forward", forward)
+    policy.generate([[*start, said, Message("user", (picture((140, 112)),))]])
+    read = [shape for shape in shapes if shape[1] > 1]
+    assert [rows for rows, _ in read] == [1, 3]
+    longest = 6 * 5 - 5 * 4  # squares that the largest of three views has more than the image
+    assert read[1][1] == read[0][1] + longest
+
+
+def test_a_number_of_views_that_is_not_there_is_refused(tiny_vlm_folder: Path) -> None:
+    for views in (0, len(VIEWS) + 1):
+        with pytest.raises(ValueError, match="a number from 1 to 9"):
+            TransformersPolicy(tiny_vlm_folder, views=views)

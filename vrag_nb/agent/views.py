@@ -1,0 +1,61 @@
+"""Several views of the images a model reads from, and the mean of what it makes of them.
+
+Whether a small vision tower reads a letter right depends on how the letter falls on its grid of squares. The same
+image a few pixels to the side, or one square larger, falls otherwise; the mean over such views
+
+    p(token) = 1/K * sum over k of p(token | view k, tokens so far)
+
+is right more often than any of them: test-time augmentation, token by token. View 0 is the image as it is shown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from PIL import Image as PILImage
+from transformers import LogitsProcessor
+
+from vrag_nb.agent.encoding import ChatEncoder, Encoded
+from vrag_nb.agent.policy import Image
+
+# (across, down, larger): shifted by so many quarters of a square, after being made so many squares larger each way.
+VIEWS = ((0, 0, 0), (0, 0, -1), (0, 0, 1), (1, 1, -1), (-1, -1, 1), (0, 0, -2), (1, -1, 0), (-1, 1, 0), (0, 0, 2))
+
+
+def as_views(encoded: Encoded, newest: int, count: int, encoder: ChatEncoder) -> list[Encoded]:
+    """The conversation `count` times, its `newest` last images as views 0, 1, ... of themselves.
+
+    count: at most len(VIEWS). Raises ValueError for an image without pixels.
+    """
+    split = len(encoded.images) - newest
+    kept, changed = encoded.images[:split], encoded.images[split:]
+    return [
+        encoder.with_images(encoded, [*kept, *(view(image, number, encoder.factor) for image in changed)])
+        for number in range(count)
+    ]
+
+
+def view(image: Image, number: int, factor: int) -> Image:
+    """View `number` of an image as shown; `factor`: the side of a square in pixels. Shifted edges are repeated."""
+    across, down, larger = VIEWS[number]
+    if number == 0:
+        return image
+    width, height = (max(factor, side + larger * factor) for side in image.size)
+    pixels = np.asarray(image.resolved().convert("RGB").resize((width, height), PILImage.Resampling.BICUBIC))
+    x, y = across * factor // 4, down * factor // 4
+    rows, columns = (np.clip(np.arange(side) - by, 0, side - 1) for side, by in ((height, y), (width, x)))
+    return replace(image, size=(width, height), pixels=PILImage.fromarray(pixels[rows][:, columns]))
+
+
+class Mixture(LogitsProcessor):
+    """Gives each `count` rows, views of one conversation, the logarithm of the mean of their distributions."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
+        logs = torch.log_softmax(scores.float(), dim=-1).view(-1, self.count, scores.shape[1])
+        mean = logs.logsumexp(1) - float(np.log(self.count))
+        return mean.repeat_interleave(self.count, dim=0)  # type: ignore[return-value]
