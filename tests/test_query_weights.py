@@ -60,11 +60,14 @@ def test_a_weighed_query_ranks_otherwise_over_the_same_index(tiny, tmp_path: Pat
     build(corpus, tmp_path / "index", plain)
     engines = [SearchEngine.open(corpus, tmp_path / "index", one) for one in (plain, weighed)]
     assert engines[0].fingerprint != engines[1].fingerprint, "rankings do"
+    assert not [problem for engine in engines for problem in engine.self_check().problems if "vectors" in problem]
     shown = weighed.similarity_map("rent of rooms", Image.new("RGB", (280, 280), "white"))
     assert abs(shown.scores).max() <= 1 + 1e-4, "a map shows cosines"
     assert shown.weights == pytest.approx(lengths, rel=1e-4)
     parts = Matches.of(shown, "rent of rooms").parts
     assert parts == pytest.approx(lengths * shown.scores.max(axis=(1, 2)), rel=1e-4)
+    weighed.query_weights.bias = -np.inf  # type: ignore[attr-defined]
+    assert "query vectors have no length" in engines[1].self_check().problems
 
 
 def test_hubness_is_told_by_unweighed_queries():

@@ -8,6 +8,8 @@ Works for checkpoints with the Qwen-VL chat format (Qwen2.5-VL and its nano sibl
 - vision tokens, and rows of the embedding that belong to no token, are never sampled: a model that writes an image
   placeholder would break the prompt of its next turn;
 - log-probabilities are those of the model itself (temperature 1, nothing suppressed), which is what training compares;
+- with `views`, a turn that answers is written again, by the mean over several views of what it was shown
+  (`agent.views`);
 - sampling adds seeded Gumbel noise per row and takes the maximum, which draws from the same distribution as the usual
   way and makes a sample independent of what else is in the batch.
 """

@@ -10,6 +10,7 @@ is right more often than any of them: test-time augmentation, token by token. Vi
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -57,5 +58,5 @@ class Mixture(LogitsProcessor):
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
         logs = torch.log_softmax(scores.float(), dim=-1).view(-1, self.count, scores.shape[1])
-        mean = logs.logsumexp(1) - float(np.log(self.count))
+        mean = logs.logsumexp(1) - math.log(self.count)
         return mean.repeat_interleave(self.count, dim=0)  # type: ignore[return-value]

@@ -76,6 +76,10 @@ class ColpaliEngineEmbedder(Embedder):
     def query_fingerprint(self) -> str:
         return self.query_weights.fingerprint if self.query_weights else ""
 
+    @property
+    def weighs_tokens(self) -> bool:
+        return self.query_weights is not None
+
     def _take_query_bank(self, given: str | None, weight: float) -> None:
         """Raises ValueError for an empty bank or one that is given to a single-vector embedder, FileNotFoundError."""
         from vrag_nb.retrieval.hubness import NEAREST, find_query_bank, read_query_bank

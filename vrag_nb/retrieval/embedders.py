@@ -71,6 +71,11 @@ class Embedder(ABC):
         return ""
 
     @property
+    def weighs_tokens(self) -> bool:
+        """Whether a query's vectors are as long as their tokens are worth; otherwise all have length 1."""
+        return False
+
+    @property
     def batches_at_once(self) -> bool:
         """Whether pages are embedded faster by a batch on each of the processor's threads than by one batch on all.
 

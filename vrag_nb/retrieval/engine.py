@@ -150,11 +150,11 @@ class SearchEngine:
         return self.pages[page_id]
 
     def self_check(self, pages: int = 5) -> SelfCheck:
-        """Does the embedder do what it should: right dimension, unit vectors, and a query finds its own page?
+        """Does the embedder do what it should: right dimension, right lengths, and a query finds its own page?
 
         Queries are made of the first words of up to `pages` pages with a text layer, spread over the corpus, each
-        searched in the whole corpus. `problems` is empty when all is well; a page that is found, but not first, is no
-        problem.
+        searched in the whole corpus. Their vectors have length 1 unless the embedder weighs tokens. `problems` is
+        empty when all is well; a page that is found, but not first, is no problem.
         """
         problems: list[str] = []
         shape = self._check_vectors(problems)
@@ -183,7 +183,11 @@ class SearchEngine:
         vectors = self._encode(["What does the page show?"])[0]
         if vectors.shape[1] != self.index.manifest.dim:
             problems.append(f"queries have dimension {vectors.shape[1]}, the index {self.index.manifest.dim}")
-        if not np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=0.02):
+        lengths = np.linalg.norm(vectors, axis=1)
+        if self.embedder.weighs_tokens:
+            if not (np.isfinite(lengths).all() and lengths.any()):
+                problems.append("query vectors have no length")
+        elif not np.allclose(lengths, 1, atol=0.02):
             problems.append("query vectors do not have length 1")
         return vectors.shape[0], vectors.shape[1]
 
