@@ -13,13 +13,13 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-import numpy as np
 import torch
 from PIL import Image as PILImage
 from transformers import LogitsProcessor
 
 from vrag_nb.agent.encoding import ChatEncoder, Encoded
 from vrag_nb.agent.policy import Image
+from vrag_nb.shifting import shifted
 
 # (across, down, larger): shifted by so many quarters of a square, after being made so many squares larger each way.
 VIEWS = ((0, 0, 0), (0, 0, -1), (0, 0, 1), (1, 1, -1), (-1, -1, 1), (0, 0, -2), (1, -1, 0), (-1, 1, 0), (0, 0, 2))
@@ -44,10 +44,9 @@ def view(image: Image, number: int, factor: int) -> Image:
     if number == 0:
         return image
     width, height = (max(factor, side + larger * factor) for side in image.size)
-    pixels = np.asarray(image.resolved().convert("RGB").resize((width, height), PILImage.Resampling.BICUBIC))
-    x, y = across * factor // 4, down * factor // 4
-    rows, columns = (np.clip(np.arange(side) - by, 0, side - 1) for side, by in ((height, y), (width, x)))
-    return replace(image, size=(width, height), pixels=PILImage.fromarray(pixels[rows][:, columns]))
+    resized = image.resolved().convert("RGB").resize((width, height), PILImage.Resampling.BICUBIC)
+    moved = shifted(resized, across * factor // 4, down * factor // 4)
+    return replace(image, size=(width, height), pixels=moved)
 
 
 class Mixture(LogitsProcessor):

@@ -184,7 +184,14 @@ def _compact(
     listed = [entry.model_copy() for entry in index.manifest.pages]
     row_of = {entry.key: row for row, entry in enumerate(listed)}
     parts = write_compact(
-        folder, folder / ".building", listed, lambda key: index.vectors(row_of[key]), tokens, compression, _SHARD_PAGES
+        folder,
+        folder / ".building",
+        listed,
+        lambda key: index.vectors(row_of[key]),
+        tokens,
+        compression,
+        _SHARD_PAGES,
+        views=index.manifest.views,
     )
     about = index.manifest.model_dump(include={"kind", "embedder", "fingerprint", "dim", "checkpoint", "options"})
     commit(folder, Manifest(**about, shard_pages=_SHARD_PAGES, page_count=len(listed), pages=listed, **parts))

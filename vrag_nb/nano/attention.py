@@ -80,7 +80,7 @@ def window_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
     window, hundreds of times a batch; here all short windows of one length are one product.
     """
     lengths = ends[1:] - ends[:-1]
-    tokens = torch.arange(len(query))
+    tokens = torch.arange(len(query), device=query.device)
     order = torch.repeat_interleave(lengths, lengths).argsort(stable=True)  # windows of one length side by side
     query, key, value = (tensor[order] for tensor in (query * query.shape[-1] ** -0.5, key, value))
     done, start = [], 0

@@ -56,7 +56,7 @@ def learn_weights(
     pages = [embedder.embed_pages([store.image(name)], [""])[0] for name in tqdm(row, desc="embedding pages")]
     queries, ids = embedder.query_tokens([question.query for question in questions])
     gold = [[row[name] for name in question.gold_page_ids] for question in questions]
-    table = compare(queries, ids, pages, gold, page_hubness(embedder, pages))
+    table = compare(queries, ids, pages, gold, page_hubness(embedder, pages), embedder.views)
     return fit(table, len(embedder.processor.tokenizer), embedder.hubness_weight, seed)
 
 
@@ -66,18 +66,21 @@ def compare(
     pages: Sequence[np.ndarray],
     gold: Sequence[Sequence[int]],
     hubness: Sequence[float],
+    views: int = 1,
 ) -> Comparison:
-    """queries and pages: (tokens, dim) each; gold: the rows of each question's pages."""
+    """queries and pages: (tokens, dim) each; gold: the rows of each question's pages. views: of a page
+    (`Embedder.views`)."""
     count, longest = len(queries), max(map(len, queries))
     patches = torch.from_numpy(np.concatenate(pages).astype(np.float32))
-    starts = np.cumsum([0, *map(len, pages[:-1])])
+    lengths = np.repeat([len(page) // views for page in pages], views)
+    starts = np.cumsum([0, *lengths[:-1]])
     similar = torch.zeros(count, longest, len(pages), dtype=torch.float16)
     vectors = torch.zeros(count, longest, patches.shape[1])
     padded, real = torch.zeros(count, longest, dtype=torch.long), torch.zeros(count, longest, dtype=torch.bool)
     right = torch.zeros(count, len(pages), dtype=torch.bool)
     for row, (query, own, found) in enumerate(zip(tqdm(queries, desc="comparing"), ids, gold, strict=True)):
         tokens = torch.from_numpy(query.astype(np.float32))
-        best = np.maximum.reduceat((tokens @ patches.T).numpy(), starts, axis=1)
+        best = np.maximum.reduceat((tokens @ patches.T).numpy(), starts, axis=1).reshape(-1, len(pages), views).mean(2)
         similar[row, : len(query)] = torch.from_numpy(best)
         vectors[row, : len(query)], padded[row, : len(query)] = tokens, torch.tensor(own)
         real[row, : len(query)], right[row, list(found)] = True, True

@@ -153,6 +153,7 @@ def build_index(
                 compression,
                 shard_pages,
                 before if isinstance(before, CompactIndex) else None,
+                embedder.views,
             )
             commit(index_dir, _manifest(embedder, listed, shard_pages=shard_pages, **parts))
         else:
@@ -304,6 +305,10 @@ def _check_shapes(embedder: Embedder, batch: Sequence[Page], made: Sequence[np.n
             raise ValueError(
                 f"{embedder.name}: page {page.page_id}: {len(array)} vectors from a single-vector embedder"
             )
+        if len(array) % embedder.views:
+            raise ValueError(
+                f"{embedder.name}: page {page.page_id}: {len(array)} vectors are not those of {embedder.views} views"
+            )
         if not np.isfinite(array).all():
             raise ValueError(f"{embedder.name}: page {page.page_id}: the vectors hold NaN or infinity")
 
@@ -332,7 +337,8 @@ def _assemble(
         return _manifest(embedder, listed, files, shard_pages=shard_pages, shards=shards)
     name, files_entry = store(index_dir, "faiss", ".index", faiss.serialize_index(stage_one).tobytes())
     files[name] = files_entry
-    return _manifest(embedder, listed, files, shard_pages=shard_pages, shards=shards, faiss=name)
+    more = {"views": embedder.views, "shards": shards, "faiss": name}
+    return _manifest(embedder, listed, files, shard_pages=shard_pages, **more)
 
 
 def _build_text(

@@ -214,7 +214,8 @@ def _train_cells(vectors: np.ndarray, count: int, seed: int) -> np.ndarray:
     return np.asarray(cells.reconstruct_n(0, count), np.float32)
 
 
-def encode_page(codec: Codec, vectors: np.ndarray, keep: float) -> tuple[np.ndarray, np.ndarray]:
-    """(codes (kept_count, code_bytes) uint8, cells (n,) uint16) of a page's vectors (n_tokens, dim)."""
-    kept = np.asarray(vectors, np.float32)[select(vectors, codec.queries, keep)]
+def encode_page(codec: Codec, vectors: np.ndarray, keep: float, views: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """(codes (kept_count, code_bytes) uint8, cells (n,) uint16) of a page's vectors (n_tokens, dim), view by view."""
+    parts = np.split(np.asarray(vectors, np.float32), views)
+    kept = np.concatenate([part[select(part, codec.queries, keep)] for part in parts])
     return codec.encode(kept), codec.cells_of(kept)

@@ -19,7 +19,18 @@ from PIL import Image
 from vrag_nb.retrieval.checkpoints import Checkpoint, choose_device, choose_dtype, load_checkpoint
 from vrag_nb.retrieval.embedders import Embedder, SimilarityMap, batches, find_checkpoint, register
 from vrag_nb.retrieval.query_weights import QueryWeights
-from vrag_nb.retrieval.token_budget import check_batching, count_visual_tokens, limit_visual_tokens, token_batches
+from vrag_nb.retrieval.token_budget import (
+    check_batching,
+    count_visual_tokens,
+    limit_visual_tokens,
+    shown_size,
+    square_side,
+    token_batches,
+)
+from vrag_nb.shifting import shifted
+
+# Of a page that is seen several times: moved by so many quarters of a square, right and down.
+VIEWS = ((0, 0), (-1, 1), (1, -1))
 
 
 class ColpaliEngineEmbedder(Embedder):
@@ -175,12 +186,16 @@ class ColpaliEngineEmbedder(Embedder):
         tokens = self.processor.tokenizer.convert_ids_to_tokens(ids)
         weights = np.linalg.norm(vectors, axis=1)
         queries = vectors / weights[:, None].clip(1e-9)  # (n_query_tokens, dim)
-        pages, inputs = self._page_batch([image])
-        grid = self._grid(pages[0], inputs, image)  # (grid_h, grid_w, dim)
+        grid = self._page_grid(image)
         return SimilarityMap(tokens, np.einsum("nd,hwd->nhw", queries, grid), weights)
 
+    def _page_grid(self, image: Image.Image) -> np.ndarray:
+        """The page's patch vectors as they lie on it: (grid_h, grid_w, dim), 0 where it has none."""
+        pages, inputs = self._page_batch([image])
+        return self._grid(pages[0], inputs, image)
+
     def _grid(self, vectors: np.ndarray, inputs: Any, image: Image.Image) -> np.ndarray:
-        """The page's patch vectors as they lie on it: (grid_h, grid_w, dim), from its (n_tokens, dim)."""
+        """From the page's (n_tokens, dim)."""
         is_patch = self.processor.get_image_mask(inputs)[0].cpu().numpy()
         height, width = self._grid_size(inputs, image)
         return vectors[is_patch].reshape(height, width, self.dim)
@@ -223,39 +238,65 @@ class ColQwen25(QwenEmbedder):
 
 @register("nano-colqwen2_5")
 class NanoColQwen25(ColQwen25):
-    """The same class at nano size, from the weights this repository ships. One page at a time is no slower on a CPU.
+    """The same class at nano size, from the weights this repository ships; one page at a time is no slower on a CPU.
 
-    A page is seen twice, whole at up to 640 squares and smaller, at up to `overview_tokens` (None: once), and keeps the
-    vectors of both: so small a tower reads print of some sizes better than others, titles best when they are reduced.
+    Squares without anything on them are left out (`nano.written`). Every page is seen at two sizes, whole at up to 640
+    squares and smaller, at up to `overview_tokens` (None: not), and keeps the vectors of both: so small a tower reads
+    print of some sizes better than others, titles best when they are reduced. And it is seen so `views` times, up to
+    len(VIEWS), moved by a part of a square (`vrag_nb.shifting`), and its score is the mean of theirs: what is misread
+    at one place is read at another (`benchmarks/page_views.py`).
     Queries go without augmentation tokens: at this size they match anything and cost recall (`benchmarks/hubness.py`).
     """
 
     default_checkpoint = "data/models/nano-retriever"
     query_suffix = ""
 
-    def __init__(self, checkpoint: str | None = None, *, overview_tokens: int | None = 224, **options: Any) -> None:
+    def __init__(
+        self, checkpoint: str | None = None, *, overview_tokens: int | None = 224, views: int = 2, **options: Any
+    ) -> None:
+        if not 1 <= views <= len(VIEWS):
+            raise ValueError(f"{self.name}: views {views} must be from 1 to {len(VIEWS)}")
         super().__init__(checkpoint, **options)
-        self.overview_tokens, self.overview = overview_tokens, copy.deepcopy(self.processor)
+        self.views, self.overview_tokens, self.overview = views, overview_tokens, copy.deepcopy(self.processor)
         if overview_tokens is not None:
             limit_visual_tokens(self.overview.image_processor, overview_tokens)
-            self.fingerprint += f"/overview {overview_tokens}"
-        self.options["overview_tokens"] = overview_tokens
+        self.fingerprint += f"/written squares, overview {overview_tokens}, views {views}"
+        self.options |= {"overview_tokens": overview_tokens, "views": views}
 
     def embed_pages(self, images: list[Image.Image], texts: list[str]) -> list[np.ndarray]:
-        pages = super().embed_pages(images, texts)
-        if self.overview_tokens is not None:
-            for number, cost in enumerate(self._page_costs(images)):
-                if cost > self.overview_tokens:  # else it would be seen twice alike
-                    (small,) = self._forward(self.overview.process_images([images[number]]))
-                    pages[number] = np.concatenate([pages[number], small])
-        return pages
+        return [self._embed(image) for image in images]
+
+    def _embed(self, image: Image.Image) -> np.ndarray:
+        sizes = [self.processor]
+        if self.overview_tokens is not None and self._page_costs([image])[0] > self.overview_tokens:
+            sizes.append(self.overview)  # else it would be seen twice alike
+        parts = [self._see(processor, image, self.views)[0] for processor in sizes]
+        return np.concatenate([part for view in zip(*parts, strict=True) for part in view])
+
+    def _see(self, processor: Any, image: Image.Image, views: int) -> tuple[list[np.ndarray], np.ndarray]:
+        """The page's vectors in every view, as many each, and the squares that are written on in any of them."""
+        from vrag_nb.nano.written import embed_written, written_squares
+
+        size, side = shown_size(processor.image_processor, image), square_side(processor.image_processor)
+        shown = image.convert("RGB").resize(size, Image.Resampling.BICUBIC)
+        seen = [shifted(shown, across * side // 4, down * side // 4) for across, down in VIEWS[:views]]
+        written = np.any([written_squares(view, side) for view in seen], axis=0)
+        return embed_written(self.model, processor, seen, written), written
+
+    def _page_grid(self, image: Image.Image) -> np.ndarray:
+        from vrag_nb.nano.written import prompt_ids
+
+        (vectors,), written = self._see(self.processor, image, 1)
+        ids, kept = prompt_ids(self.processor, written)
+        grid = np.zeros((*written.shape, self.dim), np.float32)
+        grid[written] = vectors[ids[kept] == self.model.config.image_token_id]
+        return grid
 
     def _mend(self, model: Any) -> None:
-        if self.device == "cpu":
-            from vrag_nb.nano.attention import linear_patch_embedding, use_window_attention
+        from vrag_nb.nano.attention import linear_patch_embedding, use_window_attention
 
-            linear_patch_embedding(model.visual)
-            use_window_attention(model.visual)
+        linear_patch_embedding(model.visual)
+        use_window_attention(model.visual)
 
     @property
     def batches_at_once(self) -> bool:

@@ -108,7 +108,7 @@ class CompactIndex(MultiVectorIndex):
         rows = np.arange(len(self.page_ids)) if rows is None else np.sort(rows)
         folded = [self.codec.fold(np.asarray(query, np.float32)) for query in queries]
         parts = [
-            maxsim([weights for weights, _ in folded], levels, self.lengths[block])
+            maxsim([weights for weights, _ in folded], levels, self.lengths[block], self.manifest.views)
             for block in (rows[start : start + SCORED_TOGETHER] for start in range(0, len(rows), SCORED_TOGETHER))
             for levels in [self.codec.levels(np.concatenate([self.codes(int(row)) for row in block]))]
         ]
@@ -175,12 +175,14 @@ def write_compact(
     settings: Compression,
     shard_pages: int,
     before: CompactIndex | None = None,
+    views: int = 1,
 ) -> dict[str, Any]:
     """Write codec, codes and cells into `index_dir`, the counts into `listed`; the manifest's fields that name them.
 
     `vectors`: a page's (n_tokens, dim) by its key. `queries`: sample query tokens (n, dim), asked for when a codec has
     to be trained. `before`: an index of the same settings, whose codec goes on serving and whose codes are taken over.
-    `work`: where codec and finished shards are kept for the rerun after a kill.
+    `work`: where codec and finished shards are kept for the rerun after a kill. `views`: of a page (`Embedder.views`),
+    each of which keeps its share.
     """
     work.mkdir(parents=True, exist_ok=True)
     codec = before.codec if before else _trained_codec(work, listed, vectors, queries, settings)
@@ -189,7 +191,7 @@ def write_compact(
     def encoded(key: str) -> tuple[np.ndarray, np.ndarray]:
         if before and key in row_of:
             return before.codes(row_of[key]), before.cells_of(row_of[key])
-        return encode_page(codec, vectors(key), settings.keep)
+        return encode_page(codec, vectors(key), settings.keep, views)
 
     files: dict[str, StoredFile] = {}
     codec_name, files_entry = store(index_dir, "codec", ".npz", codec.to_bytes())
@@ -208,6 +210,7 @@ def write_compact(
     files[cells_name] = files_entry
     return {
         "format": COMPACT_FORMAT,
+        "views": views,
         "dtype": "uint8",
         "compression": settings,
         "code_bytes": codec.code_bytes,

@@ -64,6 +64,7 @@ class Embedder(ABC):
     batch_size: int = 1
     query_bank: tuple[str, ...] = ()  # sample queries by which the hubness of a page is told (`retrieval.hubness`)
     hubness_weight: float = 0.0  # how much of it is taken off a score
+    views: int = 1  # a page's vectors are those of so many views of it, equally many each; its score is their mean
 
     @property
     def query_fingerprint(self) -> str:

@@ -33,7 +33,8 @@ def page_hubness(embedder: Embedder, pages: Sequence[np.ndarray]) -> list[float]
         return [0.0] * len(pages)
     bank = [query / np.linalg.norm(query, axis=1, keepdims=True).clip(1e-9) for query in bank]
     lengths = np.array([[len(query)] for query in bank])
-    near = np.sort(maxsim(bank, np.concatenate(pages), [len(page) for page in pages]) / lengths, axis=0)
+    similar = maxsim(bank, np.concatenate(pages), [len(page) for page in pages], embedder.views)
+    near = np.sort(similar / lengths, axis=0)
     return [round(float(r), 6) for r in near[-math.ceil(NEAREST * len(bank)) :].mean(axis=0)]
 
 

@@ -30,14 +30,20 @@ POOLED_VECTORS = 16  # a page's vectors in stage one
 Ranking = tuple[np.ndarray, np.ndarray]  # page rows and their scores, best first
 
 
-def maxsim(queries: Sequence[np.ndarray], tokens: np.ndarray, lengths: Sequence[int] | np.ndarray) -> np.ndarray:
+def maxsim(
+    queries: Sequence[np.ndarray], tokens: np.ndarray, lengths: Sequence[int] | np.ndarray, views: int = 1
+) -> np.ndarray:
     """MaxSim of every query with every page: (n_queries, n_pages) float32.
 
     `queries`: (n_tokens, dim) each. `tokens`: (sum(lengths), dim), the pages' tokens one page after another; `lengths`:
-    each page's token count, at least 1.
+    each page's token count, at least 1. `views`: a page's tokens are those of so many views of it, one after another
+    and equally many; its score is the mean of theirs.
     """
     if len(lengths) == 0:
         return np.zeros((len(queries), 0), np.float32)
+    if views > 1:
+        of_views = maxsim(queries, tokens, np.repeat(np.asarray(lengths) // views, views))
+        return of_views.reshape(len(queries), len(lengths), views).mean(axis=2)
     stacked = torch.from_numpy(np.concatenate(list(queries)).astype(np.float32))  # (all query tokens, dim)
     best = torch.empty(len(lengths), len(stacked))
     for page, (start, length) in enumerate(zip(_starts(lengths), lengths, strict=True)):
@@ -170,7 +176,10 @@ class MultiVectorIndex(VectorIndex):
         self, queries: Sequence[np.ndarray], rows: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
         """Exact MaxSim: the rows in page order, and (n_queries, n_rows) scores."""
-        pieces = [(chosen, maxsim(queries, tokens, self.lengths[chosen])) for chosen, tokens in self._pieces(rows)]
+        pieces = [
+            (chosen, maxsim(queries, tokens, self.lengths[chosen], self.manifest.views))
+            for chosen, tokens in self._pieces(rows)
+        ]
         if not pieces:
             return np.zeros(0, np.int64), np.zeros((len(queries), 0), np.float32)
         return np.concatenate([chosen for chosen, _ in pieces]), np.concatenate([part for _, part in pieces], axis=1)

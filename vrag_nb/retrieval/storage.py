@@ -78,6 +78,7 @@ class Manifest(BaseModel):
     fingerprint: str
     dim: int
 
+    views: int = 1  # of a page, whose vectors lie one view after another (`Embedder.views`)
     dtype: str = VECTOR_TYPE.name
     checkpoint: str = ""
     options: dict[str, Any] = {}

@@ -27,13 +27,27 @@ def bounded_size(size: Any, pixels: int) -> dict[str, int]:
 
 def token_pixels(processor: Any) -> int:
     """The pixels of a page that one language token covers."""
-    return (processor.patch_size * processor.merge_size) ** 2
+    return square_side(processor) ** 2
 
 
 def count_visual_tokens(image_processor: Any, image: Image.Image) -> int:
     """How many tokens the image becomes, without processing it."""
     patches = image_processor.get_number_of_image_patches(image.height, image.width)
     return patches // image_processor.merge_size**2
+
+
+def shown_size(image_processor: Any, image: Image.Image) -> tuple[int, int]:
+    """(width, height) in pixels, whole squares each, at which the processor shows the image to the model."""
+    from transformers.models.qwen2_vl.image_processing_qwen2_vl import smart_resize
+
+    least, most = image_processor.size["shortest_edge"], image_processor.size["longest_edge"]
+    height, width = smart_resize(image.height, image.width, square_side(image_processor), least, most)
+    return width, height
+
+
+def square_side(image_processor: Any) -> int:
+    """The side in pixels of the square that becomes one token."""
+    return image_processor.patch_size * image_processor.merge_size
 
 
 def check_batching(kind: str, batch_size: int, batch_tokens: int | None) -> None:

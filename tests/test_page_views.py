@@ -1,0 +1,183 @@
+"""Pages that the nano retriever sees several times, a little to the side, and only where something is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from test_index import TEXTS, Toy, build, interruption, make_corpus, noise, tiny  # noqa: F401  (two are fixtures)
+
+from vrag_nb.nano.weighing import compare
+from vrag_nb.nano.written import written_squares
+from vrag_nb.retrieval.building import build_index
+from vrag_nb.retrieval.colpali import VIEWS
+from vrag_nb.retrieval.embedders import load_embedder, register
+from vrag_nb.retrieval.engine import SearchEngine
+from vrag_nb.retrieval.hubness import page_hubness
+from vrag_nb.retrieval.index import MultiVectorIndex, maxsim
+from vrag_nb.retrieval.storage import Compression
+from vrag_nb.retrieval.token_budget import shown_size
+from vrag_nb.shifting import shifted
+
+
+def test_a_shifted_image_repeats_its_edge() -> None:
+    image = noise(40, 30)
+    pixels, moved = np.asarray(image), np.asarray(shifted(image, 7, -5))
+    assert shifted(image, 0, 0) is image
+    np.testing.assert_array_equal(moved[:-5, 7:], pixels[5:, :-7])
+    np.testing.assert_array_equal(moved[:, :7], np.repeat(moved[:, 7:8], 7, axis=1))
+    np.testing.assert_array_equal(moved[-5:], np.repeat(moved[-6:-5], 5, axis=0))
+
+
+def load(folder, **options) -> Any:
+    return load_embedder("nano-colqwen2_5", folder, device="cpu", **options)
+
+
+def test_a_page_keeps_the_vectors_of_all_its_views(tiny) -> None:  # noqa: F811
+    pages = [noise(750, 422), noise(200, 420)]
+    one, three = (load(tiny, views=views) for views in (1, len(VIEWS)))
+    assert one.fingerprint != three.fingerprint
+    assert three.options["views"] == len(VIEWS)
+    once, thrice = one.embed_pages(pages, ["", ""]), three.embed_pages(pages, ["", ""])
+    for page, single, several in zip(pages, once, thrice, strict=True):
+        assert len(several) == len(VIEWS) * len(single)
+        first, *others = np.split(several, len(VIEWS))
+        np.testing.assert_allclose(first, single, atol=1e-5), "the first view is the page where it is"
+        assert all(not np.allclose(first, other, atol=1e-3) for other in others)
+        width, height = shown_size(three.processor.image_processor, page)
+        moved = shifted(page.resize((width, height), Image.Resampling.BICUBIC), -7, 7)
+        np.testing.assert_allclose(others[0], one.embed_pages([moved], [""])[0], atol=1e-5)
+        np.testing.assert_allclose(several, three.embed_pages([page], [""])[0], atol=1e-5)
+
+
+def test_a_large_page_is_seen_at_two_sizes_in_every_view(tiny) -> None:  # noqa: F811
+    large, small = noise(840, 840), noise(140, 280)
+    twice = load(tiny, max_visual_tokens=100, overview_tokens=60)
+    once = load(tiny, max_visual_tokens=100, overview_tokens=None)
+    tiny_sized = load(tiny, max_visual_tokens=60, overview_tokens=None)
+    assert twice.fingerprint != once.fingerprint
+    (both, other), (whole, same), (overview, _) = (e.embed_pages([large, small], []) for e in (twice, once, tiny_sized))
+    for seen, at_full, reduced in zip(*(np.split(array, 2) for array in (both, whole, overview)), strict=True):
+        np.testing.assert_allclose(seen, np.concatenate([at_full, reduced]), atol=1e-5)
+    np.testing.assert_allclose(other, same, atol=1e-5)
+
+
+# --- squares that something is written on -----------------------------------------------------------------------------
+
+
+def test_bare_squares_are_told_from_written_ones() -> None:
+    image = Image.new("RGB", (84, 56), "white")
+    image.paste((0, 0, 200), (28, 0, 56, 28))  # a square of one colour is bare, whichever it is
+    image.putpixel((83, 55), (230, 255, 255))
+    image.putpixel((0, 0), (252, 255, 255))
+    assert written_squares(image, 28).tolist() == [[False, False, False], [False, False, True]]
+    assert written_squares(Image.new("RGB", (84, 56), "white"), 28).sum() == 1, "a page without anything keeps one"
+
+
+def test_a_page_full_of_print_is_embedded_as_the_model_does_it(tiny) -> None:  # noqa: F811
+    nano, plain = load(tiny, views=1, overview_tokens=None), load_embedder("colqwen2_5", tiny, device="cpu")
+    page = noise(*shown_size(nano.processor.image_processor, noise(500, 400)))
+    np.testing.assert_allclose(nano.embed_pages([page], [])[0], plain.embed_pages([page], [])[0], atol=1e-5)
+
+
+def test_bare_squares_have_no_vectors_and_change_nothing_else(tiny) -> None:  # noqa: F811
+    nano = load(tiny, views=1, overview_tokens=None)
+    width, height = shown_size(nano.processor.image_processor, noise(560, 420))
+    full = noise(width, height)
+    half = Image.new("RGB", full.size, "white")
+    half.paste(full.crop((0, 0, width, 140)), (0, 0))
+    whole, less = (nano.embed_pages([page], [])[0] for page in (full, half))
+    assert len(whole) - len(less) == (width // 28) * (height // 28 - 5)
+    np.testing.assert_allclose(np.linalg.norm(less, axis=1), 1, atol=1e-5)
+    grid = nano.similarity_map("short", half).scores
+    assert grid.shape[1:] == (height // 28, width // 28)
+    assert np.abs(grid[:, :5]).min() > 0
+    assert not grid[:, 5:].any()
+
+
+def test_an_index_of_other_views_is_another_index(tiny, tmp_path) -> None:  # noqa: F811
+    corpus = make_corpus(tmp_path / "corpus", ["one page about cats", "another one about dogs"])
+    build(corpus, tmp_path / "index", load_embedder("nano-colqwen2_5", tiny, device="cpu", views=3))
+    again = SearchEngine.open(corpus, tmp_path / "index", checkpoint=str(tiny), device="cpu")
+    assert again.embedder.views == 3, "the manifest says how often"  # type: ignore[attr-defined]
+    assert again.self_check().checks
+    with pytest.raises(ValueError, match="fingerprint"):
+        SearchEngine.open(corpus, tmp_path / "index", load_embedder("nano-colqwen2_5", tiny, device="cpu"))
+
+
+@pytest.mark.parametrize("views", [0, len(VIEWS) + 1])
+def test_as_many_views_as_there_are(tiny, views: int) -> None:  # noqa: F811
+    with pytest.raises(ValueError, match=f"views {views} must be from 1 to {len(VIEWS)}"):
+        load_embedder("nano-colqwen2_5", tiny, device="cpu", views=views)
+
+
+# --- scores of views --------------------------------------------------------------------------------------------------
+
+
+@register("toy-twice")
+class Twice(Toy):
+    """Sees every page twice, the second time with every word misread."""
+
+    views = 2
+    query_bank = ("apples", "tables and plums")
+    hubness_weight = 0.5
+
+    def embed_pages(self, images: list[Image.Image], texts: list[str]) -> list[np.ndarray]:
+        seen = super().embed_pages(images, texts)
+        return [np.concatenate([vectors, vectors[:, ::-1]]) for vectors in seen]
+
+
+def halves(page: np.ndarray) -> list[np.ndarray]:
+    return np.split(page, 2)
+
+
+def test_the_score_of_a_page_is_the_mean_over_its_views() -> None:
+    embedder = Twice()
+    pages = embedder.embed_pages([], TEXTS)
+    queries = embedder.embed_queries(["pears", "plums and apples"])
+    expected = [[np.mean([(q @ v.T).max(1).sum() for v in halves(page)]) for page in pages] for q in queries]
+    lengths = [len(page) for page in pages]
+    scores = maxsim(queries, np.concatenate(pages), lengths, 2)
+    np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-6)
+    assert not np.allclose(scores, maxsim(queries, np.concatenate(pages), lengths))
+    nearest = [
+        max(np.mean([(q @ v.T).max(1).mean() for v in halves(page)]) for q in embedder.bank_vectors) for page in pages
+    ]
+    assert page_hubness(embedder, pages) == pytest.approx(nearest, abs=1e-5)
+
+
+@pytest.mark.parametrize("compression", [None, Compression(keep=1, vector_bytes=64), Compression(keep=0.5)])
+def test_every_index_keeps_the_views_apart(tmp_path: Path, compression: Compression | None) -> None:
+    corpus = make_corpus(tmp_path / "corpus", TEXTS)
+    build_index(corpus, tmp_path / "index", Twice(), progress=False, compression=compression)
+    engine = SearchEngine.open(corpus, tmp_path / "index", Twice())
+    index = engine.index
+    assert isinstance(index, MultiVectorIndex)
+    assert index.manifest.views == 2
+    assert not (index.lengths % 2).any()
+    query = Twice().embed_queries(["plums apples"])[0]
+    expected = [
+        np.mean([(query @ view.T).max(1).sum() for view in halves(np.asarray(index.vectors(row), np.float32))])
+        for row in range(len(TEXTS))
+    ]
+    rows, scores = index.score_rows([query])
+    np.testing.assert_allclose(scores[0], np.array(expected)[rows], atol=0.02)
+    if compression is None or compression.keep == 1:
+        assert engine.search(["plums only"], 1)[0][0].page_id == "deck0_3"
+    assert index.nearest(query, 3).shape == (3,)
+
+
+def test_a_page_whose_views_are_not_alike_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus = make_corpus(tmp_path / "corpus", TEXTS)
+    monkeypatch.setattr(Twice, "embed_pages", Toy.embed_pages)
+    with pytest.raises(ValueError, match="page deck0_1: 3 vectors are not those of 2 views"):
+        build_index(corpus, tmp_path / "index", Twice(), progress=False)
+
+
+def test_weights_are_fitted_to_the_mean_of_views() -> None:
+    page = np.array([[1, 0], [0, 1], [0.6, 0.8], [0.8, 0.6]], np.float32)  # two views of two patches
+    table = compare([np.array([[1.0, 0.0]])], [[0]], [page, page[::-1].copy()], [[0]], [0.0, 0.0], views=2)
+    assert table.similar[0, 0].tolist() == pytest.approx([0.9, 0.9], abs=1e-3)
