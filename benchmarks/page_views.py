@@ -1,9 +1,9 @@
 """What it brings the nano retriever to see a page several times, a little to the side, and to leave out bare squares.
 
-    python benchmarks/page_views.py [--profile nano] [--ways 640x1+bare 640x1 640x2 640x3 320x3] [--out results/page_views]
+    python benchmarks/page_views.py [--profile nano] [--ways 640x1 640x2 ...] [--out results/page_views]
 
-A way SxV sees every page V times at up to S squares, and as often at a smaller size (`retrieval.colpali.NanoColQwen25`);
-its score is the mean over the views. `+bare` embeds the squares without anything on them too. Each way embeds all pages
+A way SxV sees every page V times at up to S squares, and as often at a smaller size
+(`retrieval.colpali.NanoColQwen25`); its score is the mean over the views. `+bare` embeds the squares without anything on them too. Each way embeds all pages
 of the profile's corpus anew, one way after the other, and ranks them for the development questions. Printed: recall@1,
 3 and 5 with 95% bootstrap intervals over questions, the vectors of a page, and the pages embedded a second, hubness and
 writing included. The shipped way was chosen by these questions.
