@@ -187,7 +187,8 @@ def indexed(kind: str, pages: int, options: argparse.Namespace) -> Corpus | None
         return None
     texts = [page.text for page in read_pages(profile.corpus_folder)]
     asked = embedder.embed_queries([question.query for question in sample(profile.questions(), options.queries)])
-    own = [stored.vectors(row) for row in range(len(stored.page_ids))]
+    # one view of a page: these are pages under plain MaxSim, as the peers score them
+    own = [np.split(stored.vectors(row), stored.manifest.views)[0] for row in range(len(stored.page_ids))]
     count, page = pages or len(own), Perturbed(own, options.seed).page
     return Corpus(f"{profile.name}, {kind}", count, page, asked, lambda: sample_queries(embedder, texts))
 
