@@ -19,14 +19,12 @@ from pathlib import Path
 
 from vrag_nb.evaluation.evaluate import rank_pages, retrieval_metrics
 from vrag_nb.evaluation.report import markdown_table, print_table, write_text
-from vrag_nb.nano import written
 from vrag_nb.profiles import Profile, load_profile
 from vrag_nb.records import Question
 from vrag_nb.retrieval.embedders import load_embedder
 from vrag_nb.retrieval.engine import SearchEngine, build_index
 from vrag_nb.retrieval.index import VectorIndex
 
-BARE = written.BARE
 CUTS = (1, 3, 5)
 WAYS = ["640x1+bare", "640x1", "640x2", "640x3", "320x3"]
 HEAD = ["squares x views", *(f"recall@{cut}" for cut in CUTS), "vectors a page", "CPU seconds a page"]
@@ -35,9 +33,8 @@ HEAD = ["squares x views", *(f"recall@{cut}" for cut in CUTS), "vectors a page",
 def measure(profile: Profile, way: str, questions: list[Question], folder: Path) -> list[str]:
     """A row of the table."""
     squares, views = (int(part) for part in way.removesuffix("+bare").split("x"))
-    written.BARE = -1 if way.endswith("+bare") else BARE
     retriever = profile.retriever
-    options = retriever.options | {"max_visual_tokens": squares, "views": views}
+    options = retriever.options | {"max_visual_tokens": squares, "views": views, "bare": way.endswith("+bare")}
     embedder = load_embedder(retriever.kind, retriever.checkpoint, **options)
     embedder.embed_queries(["warm up"])
     started = time.process_time()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import MethodType
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from test_index import TEXTS, Toy, build, interruption, make_corpus, noise, tiny  # noqa: F401  (two are fixtures)
+from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import apply_rotary_pos_emb_vision, get_vision_window_index
 
 from vrag_nb.nano.weighing import compare
 from vrag_nb.nano.written import written_squares
@@ -96,6 +99,49 @@ def test_bare_squares_have_no_vectors_and_change_nothing_else(tiny) -> None:  # 
     assert grid.shape[1:] == (height // 28, width // 28)
     assert np.abs(grid[:, :5]).min() > 0
     assert not grid[:, 5:].any()
+
+
+def test_written_squares_are_embedded_as_if_the_others_were_masked(tiny) -> None:  # noqa: F811
+    """The model's own forward pass over all squares, in which nobody may attend to a bare one."""
+    nano, plain = load(tiny, views=1, overview_tokens=None), load_embedder("colqwen2_5", tiny, device="cpu")
+    model: Any = plain.model  # type: ignore[attr-defined]
+    width, height = shown_size(nano.processor.image_processor, noise(560, 420))
+    page, random = noise(width, height), np.random.default_rng(0)
+    kept = random.random((height // 28, width // 28)) < 0.5
+    for row, column in np.argwhere(~kept):
+        page.paste((255, 255, 255), (column * 28, row * 28, column * 28 + 28, row * 28 + 28))
+    inputs = plain.processor.process_images([page])  # type: ignore[attr-defined]
+    order = get_vision_window_index(
+        inputs["image_grid_thw"], spatial_merge_size=2, window_size=model.visual.window_size, patch_size=14, kwargs={}
+    )[0]
+    stays = torch.from_numpy(kept.flatten())[order].repeat_interleave(4)
+
+    def attend(self: Any, hidden: torch.Tensor, cu_seqlens: torch.Tensor, position_embeddings: Any, **_: Any) -> Any:
+        query, key, value = self.qkv(hidden).unflatten(1, (3, self.num_heads, -1)).permute(1, 2, 0, 3)
+        turned = (
+            apply_rotary_pos_emb_vision(x.transpose(0, 1), x.transpose(0, 1), *position_embeddings)[0]
+            for x in (query, key)
+        )
+        query, key = (x.transpose(0, 1) for x in turned)
+        window = torch.repeat_interleave(torch.arange(len(cu_seqlens) - 1), cu_seqlens.diff())
+        allowed = (window[:, None] == window) & (stays | torch.eye(len(stays), dtype=torch.bool))
+        met = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=allowed)
+        return self.proj(met.transpose(0, 1).flatten(1))
+
+    for block in model.visual.blocks:
+        block.attn.forward = MethodType(attend, block.attn)
+    is_square = inputs["input_ids"][0] == model.config.image_token_id
+    inputs["position_ids"] = model.get_rope_index(
+        inputs["input_ids"], is_square[None].int(), inputs["image_grid_thw"], attention_mask=inputs["attention_mask"]
+    )[0]
+    inputs["attention_mask"][0, is_square] = torch.from_numpy(kept.flatten()).long()
+    expected = plain._forward(inputs)[0]  # type: ignore[attr-defined]
+    found = nano.embed_pages([page], [])[0]
+    assert found.shape == expected.shape == (int((~is_square).sum() + kept.sum()), 128)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+    everything = load(tiny, views=1, overview_tokens=None, bare=True)
+    assert everything.fingerprint != nano.fingerprint
+    assert len(everything.embed_pages([page], [])[0]) == len(is_square)
 
 
 def test_an_index_of_other_views_is_another_index(tiny, tmp_path) -> None:  # noqa: F811

@@ -193,7 +193,9 @@ def _compact(
         _SHARD_PAGES,
         views=index.manifest.views,
     )
-    about = index.manifest.model_dump(include={"kind", "embedder", "fingerprint", "dim", "checkpoint", "options"})
+    about = index.manifest.model_dump(
+        include={"kind", "embedder", "fingerprint", "dim", "views", "checkpoint", "options"}
+    )
     commit(folder, Manifest(**about, shard_pages=_SHARD_PAGES, page_count=len(listed), pages=listed, **parts))
     opened = open_index(folder, verify=False)
     assert isinstance(opened, CompactIndex)

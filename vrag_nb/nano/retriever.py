@@ -42,6 +42,7 @@ from vrag_nb.nano.deck_tasks import DrawnPage
 from vrag_nb.nano.looking import covered_squares
 from vrag_nb.nano.model import FACTOR, MIN_PIXELS
 from vrag_nb.nano.optimisation import Optimisers, load_state, progress, save_state, to_training_dtype, training_dtype
+from vrag_nb.nano.written import ids_around
 
 PAGE_BUDGET = Budget(MIN_PIXELS, 640 * FACTOR**2)
 LEGIBLE = 7.0  # shown pixels: a line of text lower than this is not to be read
@@ -132,8 +133,7 @@ def see_pages(
 def embed_seen_pages(model: ColQwen2_5, processor: ColQwen2_5_Processor, pages: Sequence[SeenPage]) -> torch.Tensor:
     """(pages, length, 128) with zeros at padding: the language half of a page embedding."""
     tokenizer = processor.tokenizer
-    head, tail = processor.visual_prompt_prefix.split(processor.image_token)
-    head_ids, tail_ids = tokenizer.encode(head), tokenizer.encode(tail)
+    head_ids, tail_ids = ids_around(processor)
     pad = tokenizer.convert_tokens_to_ids(processor.image_token)
     rows = [[*head_ids, *[pad] * len(page.tokens), *tail_ids] for page in pages]
     length = max(len(row) for row in rows)
@@ -160,7 +160,7 @@ def embed_query_texts(model: ColQwen2_5, processor: ColQwen2_5_Processor, querie
 
 def tail_length(processor: ColQwen2_5_Processor) -> int:
     """So many tokens of a page's embedding come after its last square."""
-    return len(processor.tokenizer.encode(processor.visual_prompt_prefix.split(processor.image_token)[1]))
+    return len(ids_around(processor)[1])
 
 
 def plain_word(word: str) -> str:

@@ -15,7 +15,6 @@ import torch
 from PIL import Image
 from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import get_vision_position_ids, get_vision_window_index
 
-IMAGE = "<|image_pad|>"
 BARE = 4  # of 255: a square whose pixels differ less, in every channel, is bare
 
 
@@ -65,10 +64,16 @@ def embed_written(model: Any, processor: Any, views: Sequence[Image.Image], writ
 
 def prompt_ids(processor: Any, written: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The ids of a page's prompt with all its squares, (n,), and which of them are kept, (n,)."""
-    head, tail = (processor.tokenizer.encode(part) for part in processor.visual_prompt_prefix.split(IMAGE))
-    square = processor.tokenizer.convert_tokens_to_ids(IMAGE)
+    head, tail = ids_around(processor)
+    square = processor.tokenizer.convert_tokens_to_ids(processor.image_token)
     ids = np.array([*head, *[square] * written.size, *tail])
     return ids, np.concatenate([np.ones(len(head), bool), written.flatten(), np.ones(len(tail), bool)])
+
+
+def ids_around(processor: Any) -> tuple[list[int], list[int]]:
+    """The ids of the retriever's prompt before a page's squares and after them."""
+    head, tail = processor.visual_prompt_prefix.split(processor.image_token)
+    return processor.tokenizer.encode(head), processor.tokenizer.encode(tail)
 
 
 def _see(tower: Any, patches: torch.Tensor, grid: torch.Tensor, stays: torch.Tensor) -> torch.Tensor:

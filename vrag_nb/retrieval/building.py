@@ -337,8 +337,7 @@ def _assemble(
         return _manifest(embedder, listed, files, shard_pages=shard_pages, shards=shards)
     name, files_entry = store(index_dir, "faiss", ".index", faiss.serialize_index(stage_one).tobytes())
     files[name] = files_entry
-    more = {"views": embedder.views, "shards": shards, "faiss": name}
-    return _manifest(embedder, listed, files, shard_pages=shard_pages, **more)
+    return _manifest(embedder, listed, files, shard_pages=shard_pages, shards=shards, faiss=name)
 
 
 def _build_text(
@@ -361,6 +360,7 @@ def _manifest(
         embedder=embedder.name,
         fingerprint=embedder.fingerprint,
         dim=embedder.dim,
+        views=embedder.views,
         checkpoint=embedder.checkpoint,
         options=embedder.options,
         page_count=len(listed),

@@ -240,11 +240,11 @@ class ColQwen25(QwenEmbedder):
 class NanoColQwen25(ColQwen25):
     """The same class at nano size, from the weights this repository ships; one page at a time is no slower on a CPU.
 
-    Squares without anything on them are left out (`nano.written`). Every page is seen at two sizes, whole at up to 640
-    squares and smaller, at up to `overview_tokens` (None: not), and keeps the vectors of both: so small a tower reads
-    print of some sizes better than others, titles best when they are reduced. And it is seen so `views` times, up to
-    len(VIEWS), moved by a part of a square (`vrag_nb.shifting`), and its score is the mean of theirs: what is misread
-    at one place is read at another (`benchmarks/page_views.py`).
+    Squares without anything on them are left out unless `bare` (`nano.written`). Every page is seen at two sizes, whole
+    at up to 640 squares and smaller, at up to `overview_tokens` (None: not), and keeps the vectors of both: so small a
+    tower reads print of some sizes better than others, titles best when they are reduced. And it is seen so `views`
+    times, up to len(VIEWS), moved by a part of a square (`vrag_nb.shifting`), and its score is the mean of theirs: what
+    is misread at one place is read at another (`benchmarks/page_views.py`).
     Queries go without augmentation tokens: at this size they match anything and cost recall (`benchmarks/hubness.py`).
     """
 
@@ -252,16 +252,23 @@ class NanoColQwen25(ColQwen25):
     query_suffix = ""
 
     def __init__(
-        self, checkpoint: str | None = None, *, overview_tokens: int | None = 224, views: int = 2, **options: Any
+        self,
+        checkpoint: str | None = None,
+        *,
+        overview_tokens: int | None = 224,
+        views: int = 2,
+        bare: bool = False,
+        **options: Any,
     ) -> None:
         if not 1 <= views <= len(VIEWS):
             raise ValueError(f"{self.name}: views {views} must be from 1 to {len(VIEWS)}")
         super().__init__(checkpoint, **options)
-        self.views, self.overview_tokens, self.overview = views, overview_tokens, copy.deepcopy(self.processor)
+        self.views, self.bare = views, bare
+        self.overview_tokens, self.overview = overview_tokens, copy.deepcopy(self.processor)
         if overview_tokens is not None:
             limit_visual_tokens(self.overview.image_processor, overview_tokens)
-        self.fingerprint += f"/written squares, overview {overview_tokens}, views {views}"
-        self.options |= {"overview_tokens": overview_tokens, "views": views}
+        self.fingerprint += f"/{'all' if bare else 'written'} squares, overview {overview_tokens}, views {views}"
+        self.options |= {"overview_tokens": overview_tokens, "views": views, "bare": bare}
 
     def embed_pages(self, images: list[Image.Image], texts: list[str]) -> list[np.ndarray]:
         return [self._embed(image) for image in images]
@@ -280,7 +287,7 @@ class NanoColQwen25(ColQwen25):
         size, side = shown_size(processor.image_processor, image), square_side(processor.image_processor)
         shown = image.convert("RGB").resize(size, Image.Resampling.BICUBIC)
         seen = [shifted(shown, across * side // 4, down * side // 4) for across, down in VIEWS[:views]]
-        written = np.any([written_squares(view, side) for view in seen], axis=0)
+        written = np.any([written_squares(view, side) for view in seen], axis=0) | self.bare
         return embed_written(self.model, processor, seen, written), written
 
     def _page_grid(self, image: Image.Image) -> np.ndarray:

@@ -210,7 +210,6 @@ def write_compact(
     files[cells_name] = files_entry
     return {
         "format": COMPACT_FORMAT,
-        "views": views,
         "dtype": "uint8",
         "compression": settings,
         "code_bytes": codec.code_bytes,
