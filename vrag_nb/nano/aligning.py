@@ -41,6 +41,7 @@ class Stream:
     promote_at: float = 0.6  # the share, over the last batches, at which the difficulty rises
     promote_on: Literal["match", "found"] = "match"  # exact matches, or best squares that lie in the answer
     difficulty_step: float = 0.01
+    difficulty: float = 0.0  # to begin with
     buckets: int = 1  # so many batches are drawn at once and sorted by length, which saves padding
 
 
@@ -53,8 +54,8 @@ class StreamBatches(IterableDataset):
         self.streams, self.processor, self.difficulties, self.seed = streams, processor, difficulties, seed
 
     def __iter__(self) -> Iterator[tuple[str, list[str], dict[str, torch.Tensor], Targets]]:
-        torch.set_num_threads(1)
-        worker = torch.utils.data.get_worker_info()
+        if worker := torch.utils.data.get_worker_info():
+            torch.set_num_threads(1)
         rng = random.Random(f"{self.seed}/{worker.id if worker else 0}")
         drawn: dict[str, list[Sample]] = {stream.name: [] for stream in self.streams}
         ready: dict[str, list[list[Sample]]] = {stream.name: [] for stream in self.streams}
@@ -138,7 +139,7 @@ def train_streams(
             layer.compile(dynamic=True)
     named = [*model.named_parameters(), *looking.named_parameters()]
     optimisers = Optimisers(named, muon_lr, adamw_lr, decay=decay)
-    difficulties = {stream.name: Value(c_double, 0.0) for stream in streams}
+    difficulties = {stream.name: Value(c_double, stream.difficulty) for stream in streams}
     step, spent, running, found, glyphs = 0, 0.0, RunningMatch(), RunningMatch(), 0.0
     if state := load_state(folder / "state.pt"):
         model.load_state_dict(state["model"])
@@ -187,7 +188,7 @@ def train_streams(
                 **{f"found/{k}": v for k, v in sorted(found.means.items()) if v},
                 **{f"difficulty/{k}": v.value for k, v in difficulties.items()},
             )
-        if step % 100 == 0 or done >= 1:
+        if step % 50 == 0 or done >= 1:
             save_state(
                 folder / "state.pt",
                 {

@@ -70,7 +70,7 @@ def use_block_attention(*towers: nn.Module) -> None:
 
 
 SCORES = 4_000_000  # so many scores are held at once
-LONG = 512  # tokens: from here on the fused kernel, which writes no scores to memory, is faster than plain products
+LONG = 1024  # tokens: from here on the fused kernel, which writes no scores to memory, is faster than plain products
 
 
 def window_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:

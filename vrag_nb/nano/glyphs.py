@@ -71,6 +71,46 @@ class GlyphHead(nn.Module):
         return self.to_slots(self.norm(tokens)).unflatten(-1, (self.slots, CLASSES))
 
 
+def letter_targets(
+    glyphs: Sequence[Glyph], columns: int, rows: int, factor: int = 28, most: int = 12
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(n, 2) class id and square of every character, and (n, 2) where in its square its centre lies, 0..1.
+
+    Characters of squares with more than `most` are left out: too small to read.
+    """
+    kinds, places = [], []
+    for character, x, y, _ in glyphs:
+        column, row = int(x // factor), int(y // factor)
+        if 0 <= column < columns and 0 <= row < rows and not character.isspace():
+            kinds.append((CLASS_OF.get(character, UNKNOWN), row * columns + column))
+            places.append((x % factor / factor, y % factor / factor))
+    kind = torch.tensor(kinds, dtype=torch.long).reshape(-1, 2)
+    place = torch.tensor(places, dtype=torch.float32).reshape(-1, 2)
+    crowd = torch.bincount(kind[:, 1], minlength=columns * rows)[kind[:, 1]]
+    return kind[crowd <= most], place[crowd <= most]
+
+
+class LetterHead(nn.Module):
+    """Which character is centred at a place of a square: tokens (n, width), places (n, 2) -> logits (n, CLASSES).
+
+    In `GlyphHead` a character on the border of two squares shifts the slots of all that follow; here nothing does.
+    """
+
+    WAVES = 4
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm, self.see = nn.LayerNorm(width), nn.Linear(width, width)
+        self.place = nn.Linear(4 * self.WAVES, width)
+        self.name = nn.Linear(width, CLASSES)
+        nn.init.zeros_(self.name.weight)
+
+    def forward(self, tokens: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+        turns = places[:, :, None] * torch.pi * torch.arange(1, self.WAVES + 1)
+        waves = torch.cat([turns.sin(), turns.cos()], -1).flatten(1).to(tokens.dtype)
+        return self.name(nn.functional.gelu(self.see(self.norm(tokens)) * (1 + self.place(waves))))
+
+
 def glyph_loss(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, float]:
     """Cross entropy over slots, empty slots down-weighted, and the accuracy over non-empty slots.
 

@@ -10,6 +10,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from ctypes import c_double
+from itertools import accumulate
 from multiprocessing import Value
 from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
@@ -17,12 +18,15 @@ from typing import Any
 
 import torch
 from PIL import Image
+from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 from transformers import Qwen2_5_VLForConditionalGeneration, Qwen2VLImageProcessor
 
 from vrag_nb.learning.curves import RunLog
+from vrag_nb.nano import replicas
 from vrag_nb.nano.attention import linear_patch_embedding, use_window_attention
-from vrag_nb.nano.glyphs import Glyph, GlyphHead, glyph_loss, slot_targets
+from vrag_nb.nano.glyphs import Glyph, GlyphHead, LetterHead, glyph_loss, letter_targets, slot_targets
+from vrag_nb.nano.model import FACTOR
 from vrag_nb.nano.optimisation import Optimisers, load_state, progress, save_state, to_training_dtype
 from vrag_nb.nano.scribbles import scribble
 
@@ -31,7 +35,11 @@ Level = Synchronized  # a difficulty in 0..1, set by the trainer and read by the
 
 
 class GlyphBatches(IterableDataset):
-    """Endless batches {pixel_values, image_grid_thw, targets}; `draw(rng, difficulty)` makes one drawing."""
+    """Endless batches; `draw(rng, difficulty)` makes one drawing.
+
+    Of each batch: pixel_values and image_grid_thw; targets, as `slot_targets`; letters and places, as
+    `letter_targets`, squares counted over the batch.
+    """
 
     def __init__(
         self,
@@ -39,26 +47,57 @@ class GlyphBatches(IterableDataset):
         draw: Callable[[random.Random, float], Drawing],
         difficulty: Level,
         batch_size: int,
-        seed: int,
+        seed: str,
     ) -> None:
         self.image_processor, self.draw, self.difficulty = image_processor, draw, difficulty
         self.batch_size, self.seed = batch_size, seed
 
     def __iter__(self) -> Iterator[dict[str, torch.Tensor]]:
-        torch.set_num_threads(1)
-        worker = torch.utils.data.get_worker_info()
+        if worker := torch.utils.data.get_worker_info():
+            torch.set_num_threads(1)
         rng = random.Random(f"{self.seed}/{worker.id if worker else 0}")
         while True:
             drawings = [self.draw(rng, self.difficulty.value) for _ in range(self.batch_size)]
             batch = self.image_processor(images=[image for image, _ in drawings], do_resize=False, return_tensors="pt")
-            targets = [slot_targets(glyphs, image.width // 28, image.height // 28) for image, glyphs in drawings]
-            yield {**batch, "targets": torch.cat(targets)}
+            sizes = [(image.width // FACTOR, image.height // FACTOR) for image, _ in drawings]
+            told = [(glyphs, *size) for (_, glyphs), size in zip(drawings, sizes, strict=True)]
+            letters, places = zip(*(letter_targets(*one) for one in told), strict=True)
+            before = [0, *accumulate(columns * rows for columns, rows in sizes)]
+            yield {
+                **batch,
+                "targets": torch.cat([slot_targets(*one) for one in told]),
+                "letters": torch.cat([one + torch.tensor([0, n]) for one, n in zip(letters, before, strict=False)]),
+                "places": torch.cat(places),
+            }
 
 
 def draw_scribble(rng: random.Random, difficulty: float) -> Drawing:
     """48 squares of scribbles; one in five from an easier setting, so that nothing is forgotten."""
     columns, rows = rng.choice([(8, 6), (12, 4), (6, 8)])
     return scribble(rng, columns, rows, difficulty * (rng.random() if rng.random() < 0.2 else 1.0))
+
+
+class Reader(nn.Module):
+    """A vision tower and the heads that ask each of its squares for characters; the heads are thrown away."""
+
+    def __init__(self, model: Qwen2_5_VLForConditionalGeneration) -> None:
+        super().__init__()
+        text_config: Any = model.config.text_config
+        self.visual: Any = model.model.visual
+        linear_patch_embedding(self.visual)
+        use_window_attention(self.visual)
+        self.glyphs, self.letters = GlyphHead(text_config.hidden_size), LetterHead(text_config.hidden_size)
+
+    def forward(self, batch: dict[str, torch.Tensor], heads_only: bool) -> tuple[torch.Tensor, dict[str, float]]:
+        """The summed loss on a batch of `GlyphBatches`, and accuracies: of written slots, of letters by their place."""
+        with torch.set_grad_enabled(not heads_only):
+            tokens = self.visual(batch["pixel_values"], grid_thw=batch["image_grid_thw"]).pooler_output
+        loss, right = glyph_loss(self.glyphs(tokens), batch["targets"])
+        kinds, squares = batch["letters"].unbind(-1)
+        logits = self.letters(tokens[squares], batch["places"]).float()
+        loss = loss + (nn.functional.cross_entropy(logits, kinds) if len(kinds) else logits.sum())
+        letters = (logits.argmax(-1) == kinds).float().mean().item() if len(kinds) else 0.0
+        return loss, {"accuracy": right, "letters": letters}
 
 
 def train_reading(
@@ -73,73 +112,67 @@ def train_reading(
     seed: int = 0,
     muon_lr: float = 2e-3,
     adamw_lr: float = 1e-3,
+    decay: float = 0.4,
     workers: int = 1,
-    head_from: Path | None = None,
+    heads_from: Path | None = None,
+    heads_first: int = 0,
+    difficulty: float = 0.0,
     promote_at: float = 0.8,
     difficulty_step: float = 0.01,
 ) -> None:
     """Train `model.model.visual` in place for a wall-clock budget; state and log under `folder`, resumable.
 
-    The difficulty rises by `difficulty_step` whenever the running accuracy over written slots is above `promote_at`; a
-    character on the border of two squares shifts the slots after it, so perfect accuracy is out of reach.
+    The difficulty, at first `difficulty`, rises by `difficulty_step` whenever the running accuracy over written slots
+    is above `promote_at`; a character on the border of two squares shifts the slots after it, so perfect accuracy is
+    out of reach. For the first `heads_first` steps the tower is left alone. Of several processes (`replicas`) each
+    draws its own; the first one's log and state are kept.
     """
     torch.manual_seed(seed)
-    linear_patch_embedding(model.model.visual)
-    visual = model.model.visual
-    use_window_attention(visual)
-    text_config: Any = model.config.text_config
-    head = GlyphHead(text_config.hidden_size)
-    if head_from and (earlier := load_state(head_from / "state.pt")):
-        head.load_state_dict(earlier["head"])
-    to_training_dtype(visual)
-    to_training_dtype(head)
-    named = [*visual.named_parameters(), *head.named_parameters()]
-    optimisers = Optimisers(named, muon_lr, adamw_lr)
-    step, spent, accuracy, level = 0, 0.0, 0.0, 0.0
+    reader = Reader(model)
+    if heads_from and (earlier := load_state(heads_from / "state.pt")):
+        reader.glyphs.load_state_dict(earlier["head"])
+        reader.letters.load_state_dict(earlier["letters"])
+    to_training_dtype(reader)
+    optimisers = Optimisers(reader.named_parameters(), muon_lr, adamw_lr, decay=decay)
+    step, spent, means, level = 0, 0.0, {"accuracy": 0.0, "letters": 0.0}, Value(c_double, difficulty)
     if state := load_state(folder / "state.pt"):
-        visual.load_state_dict(state["visual"])
-        head.load_state_dict(state["head"])
+        reader.visual.load_state_dict(state["visual"])
+        reader.glyphs.load_state_dict(state["head"])
+        reader.letters.load_state_dict(state["letters"])
         optimisers.load_state_dict(state["optimisers"])
-        step, spent, accuracy, level = state["step"], state["spent"], state["accuracy"], state["difficulty"]
-    difficulty = Value(c_double, level)
-    batches = GlyphBatches(image_processor, draw, difficulty, batch_size, seed + step)
-    log = RunLog(folder / "log.jsonl", step)
+        step, spent, means, level.value = state["step"], state["spent"], state["means"], state["difficulty"]
+    batches = GlyphBatches(image_processor, draw, level, batch_size, f"{seed + step}/{replicas.rank()}")
+    log = RunLog(folder / "log.jsonl", step) if replicas.rank() == 0 else None
     started, waited = time.perf_counter() - spent, 0.0
     loader = iter(DataLoader(batches, batch_size=None, num_workers=workers, prefetch_factor=4 if workers else None))
-    done = progress(spent, seconds, step, steps)
+    done = replicas.of_the_first(progress(spent, seconds, step, steps))
     while done < 1:
         before = time.perf_counter()
         batch = next(loader)
         waited += time.perf_counter() - before
-        tokens = visual(batch["pixel_values"], grid_thw=batch["image_grid_thw"]).pooler_output
-        loss, correct = glyph_loss(head(tokens), batch["targets"])
+        loss, shares = reader(batch, heads_only=step < heads_first)
         loss.backward()
         optimisers.step(done)
         step, spent = step + 1, time.perf_counter() - started
-        done = progress(spent, seconds, step, steps)
-        accuracy = 0.9 * accuracy + 0.1 * correct
-        if accuracy > promote_at and difficulty.value < 1:
-            difficulty.value = min(1.0, difficulty.value + difficulty_step)
-            accuracy -= 0.004
-        if step % 10 == 0 or step == 1:
-            log.write(
-                step=step,
-                seconds=spent,
-                loss=loss.item(),
-                accuracy=accuracy,
-                difficulty=difficulty.value,
-                waiting=waited / max(spent, 1e-9),
-            )
-        if step % 200 == 0 or done >= 1:
+        done = replicas.of_the_first(progress(spent, seconds, step, steps))
+        means = {name: 0.9 * mean + 0.1 * shares[name] for name, mean in means.items()}
+        if means["accuracy"] > promote_at and level.value < 1:
+            level.value = min(1.0, level.value + difficulty_step)
+            means["accuracy"] -= 0.004
+        if log and (step % 10 == 0 or step == 1):
+            waiting = waited / max(spent, 1e-9)
+            log.write(step=step, seconds=spent, loss=loss.item(), **means, difficulty=level.value, waiting=waiting)
+        if log and (step % 200 == 0 or done >= 1):
             save_state(
                 folder / "state.pt",
                 {
-                    "visual": visual.state_dict(),
-                    "head": head.state_dict(),
+                    "visual": reader.visual.state_dict(),
+                    "head": reader.glyphs.state_dict(),
+                    "letters": reader.letters.state_dict(),
                     "optimisers": optimisers.state_dict(),
                     "step": step,
                     "spent": spent,
-                    "accuracy": accuracy,
-                    "difficulty": difficulty.value,
+                    "means": means,
+                    "difficulty": level.value,
                 },
             )

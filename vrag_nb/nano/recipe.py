@@ -7,9 +7,12 @@
     match      ColQwen2.5 on half of that: words of small images, late-interaction     -> runs/nano/match
     retrieve   the same on whole pages and their questions                             -> models/nano-retriever
     act        SFT on trajectories of the privileged expert in the real environment    -> models/nano-agent
+    see        the agent's vision tower learns on, glyphs alone; by name               -> runs/nano/see
+    settle     the agent on that tower; by name                                        -> models/nano-agent
     find       the retriever on the agent's vision tower, both learning on; by name   -> runs/nano/find/checkpoint
 
-`find` is run when it is named only: what it made within the budgets here was not better.
+`see` and `settle` teach on what is shipped, and what `find` made within the budgets here was not better: these three
+are run when they are named only.
 
 Budgets are wall-clock seconds on two idle cores. Every stage resumes where a kill left it and is skipped once its
 budget is spent; all of them see train-split tables and layouts only. `data/models/README.md` says what the shipped
@@ -20,7 +23,8 @@ from __future__ import annotations
 
 import argparse
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, fields
 from functools import cache, partial
 from itertools import zip_longest
@@ -40,6 +44,7 @@ from vrag_nb.nano.aligning import Stream, train_streams
 from vrag_nb.nano.deck_tasks import DeckPool, DeckTasks, DrawnPage, repainted, words_of
 from vrag_nb.nano.expert import ExpertSamples, ExpertTurns
 from vrag_nb.nano.finding import train_finding
+from vrag_nb.nano.grafting import graft
 from vrag_nb.nano.lookups import drawn_table, reading_strip
 from vrag_nb.nano.model import FACTOR, build_nano_vlm, build_processor, save_checkpoint
 from vrag_nb.nano.optimisation import load_state
@@ -53,6 +58,7 @@ from vrag_nb.nano.retriever import (
     train_retriever,
 )
 from vrag_nb.nano.scribbles import scribble
+from vrag_nb.nano.sheets import SheetPool, as_jpeg
 from vrag_nb.nano.tokenizer import build_tokenizer
 from vrag_nb.nano.weighing import learn_weights
 from vrag_nb.nano.wording import copied_words, searches
@@ -77,6 +83,8 @@ class Recipe:
     retrieve_seconds: float = 2400
     align_seconds: float = 7200
     act_seconds: float = 2400
+    settle_seconds: float = 5400
+    see_seconds: float = 4200
     find_seconds: float = 5400
     retriever_decks: int = 150
 
@@ -171,7 +179,7 @@ def read_pages(recipe: Recipe) -> None:
         muon_lr=3e-3,
         adamw_lr=1e-3,
         seed=recipe.seed + 1,
-        head_from=recipe.runs / "read",
+        heads_from=recipe.runs / "read",
     )
 
 
@@ -342,30 +350,106 @@ def _train_on(
     train_retriever(model, processor, pages, groups, recipe.runs / stage, seconds, seed=recipe.seed, **options)
 
 
-def act(recipe: Recipe) -> None:
-    model = Qwen2_5_VLForConditionalGeneration.from_pretrained(recipe.models / "nano-base", dtype=torch.float32)
-    processor = build_processor(tokenizer())
+def playing(recipe: Recipe, read_at: float = 0.0, table_at: float = 0.0) -> list[Stream]:
+    """What the agent is taught: the expert's trajectories and turns, and reading and searching beside them.
+
+    read_at, table_at: at which difficulty strips and tables begin.
+    """
     pool = DeckPool(partial(mixed_deck, recipe), size=14, draws_per_deck=120)
-    streams = [
+    return [
         Stream("act", ExpertSamples(pool, max_turns=5), 4, buckets=6),
         Stream("turn", ExpertTurns(pool), 28, buckets=4),
-        Stream("read", reading_strip, 64, promote_at=0.5, difficulty_step=0.02),
-        Stream("table", drawn_table, 24),
+        Stream("read", reading_strip, 64, promote_at=0.5, difficulty_step=0.02, difficulty=read_at),
+        Stream("table", drawn_table, 24, difficulty=table_at),
         Stream("search", searches(pool), 8, buckets=4),
     ]
+
+
+def act(recipe: Recipe) -> None:
+    model = Qwen2_5_VLForConditionalGeneration.from_pretrained(recipe.models / "nano-base", dtype=torch.float32)
+    _train_agent(recipe, model, playing(recipe), recipe.runs / "act", recipe.act_seconds)
+
+
+def _train_agent(
+    recipe: Recipe,
+    model: Qwen2_5_VLForConditionalGeneration,
+    streams: list[Stream],
+    folder: Path,
+    seconds: float,
+    **options: Any,
+) -> None:
+    processor = build_processor(tokenizer())
     train_streams(
         model,
         processor,
         streams,
-        recipe.runs / "act",
-        recipe.act_seconds,
+        folder,
+        seconds,
         seed=recipe.seed,
         muon_lr=2e-3,
         adamw_lr=6e-4,
         decay=0.5,
         frozen_vision=False,
+        **options,
     )
     save_checkpoint(model, processor, recipe.models / "nano-agent")
+
+
+class Views:
+    """Draws windows of sheets, and one in `page_every` of a deck page; now and then as a JPEG file makes them look.
+
+    A sheet's squares hold four times the letters of a page's. In turn, not at random: batches are all as large then.
+    """
+
+    def __init__(self, tasks: DeckTasks, sheets: SheetPool, page_every: int = 6) -> None:
+        self.tasks, self.sheets, self.page_every, self.draws = tasks, sheets, page_every, 0
+
+    def __call__(self, rng: random.Random, difficulty: float) -> Drawing:
+        self.draws += 1
+        image, glyphs = (self.sheets.draw if self.draws % self.page_every else self.tasks.glyphs)(rng, difficulty)
+        return (as_jpeg(image, rng.randint(35, 90)) if rng.random() < 0.17 else image), glyphs
+
+
+def see(recipe: Recipe) -> None:
+    """Nothing but reading: an hour of it shows the tower more letters than all of `act` did."""
+    model = Qwen2_5_VLForConditionalGeneration.from_pretrained(recipe.models / "nano-agent", dtype=torch.float32)
+    tasks = DeckTasks(DeckPool(partial(mixed_deck, recipe), size=14, draws_per_deck=300))
+    train_reading(
+        model,
+        build_processor(tokenizer()).image_processor,
+        recipe.runs / "see",
+        recipe.see_seconds,
+        draw=Views(tasks, SheetPool()),
+        batch_size=32,
+        workers=0,
+        muon_lr=4e-3,
+        adamw_lr=1.2e-3,
+        decay=0.6,
+        seed=recipe.seed + 2,
+        heads_first=60,
+        difficulty=1.0,
+    )
+
+
+def settle(recipe: Recipe) -> None:
+    """The shipped agent on the tower of `see`, grafted: the same lessons as `act`, on what the tower says now."""
+    model = Qwen2_5_VLForConditionalGeneration.from_pretrained(recipe.models / "nano-agent", dtype=torch.float32)
+    tower = model.model.visual
+    earlier = deepcopy(tower)
+    _load(model, recipe.runs / "see")
+    pool = DeckPool(partial(mixed_deck, recipe), size=8, draws_per_deck=300)
+    met = graft(tower, earlier, viewed(Views(DeckTasks(pool), SheetPool(), page_every=2), recipe.seed))
+    print(f"of what the tower said before, {met:.0%} is what it says now", flush=True)
+    _train_agent(recipe, model, playing(recipe, 0.14, 0.29), recipe.runs / "settle", recipe.settle_seconds, workers=0)
+
+
+def viewed(views: Views, seed: int, batches: int = 30) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Pixels and grids of 16 windows a batch, for `graft`: some forty thousand squares in all."""
+    rng, processor = random.Random(seed), build_processor(tokenizer()).image_processor
+    for _ in range(batches):
+        images = [views(rng, 1.0)[0] for _ in range(16)]
+        inputs = processor(images=images, do_resize=False, return_tensors="pt")
+        yield inputs["pixel_values"], inputs["image_grid_thw"]
 
 
 def find(recipe: Recipe) -> None:
@@ -405,9 +489,13 @@ STAGES: dict[str, Callable[[Recipe], None]] = {
     "match": match,
     "retrieve": retrieve,
     "act": act,
+    "see": see,
+    "settle": settle,
     "find": find,
     "weigh": weigh,
 }
+
+BY_NAME = ("see", "settle", "find")  # run when they are named only
 
 
 def run_stages(recipe: Recipe, stages: Sequence[str]) -> None:
@@ -423,13 +511,15 @@ def run_stages(recipe: Recipe, stages: Sequence[str]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("stages", nargs="*", help=f"of {', '.join(STAGES)}, in order (default: all)")
+    parser.add_argument(
+        "stages", nargs="*", help=f"of {', '.join(STAGES)}, in order (default: all but {', '.join(BY_NAME)})"
+    )
     parser.add_argument("--threads", type=int, default=Recipe.threads)
     parser.add_argument("--scale", type=float, default=1.0, help="multiply every budget")
     arguments = parser.parse_args()
     run_stages(
         Recipe.scaled(arguments.scale, threads=arguments.threads),
-        arguments.stages or list(STAGES),
+        arguments.stages or [stage for stage in STAGES if stage not in BY_NAME],
     )
 
 
