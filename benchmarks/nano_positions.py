@@ -26,7 +26,7 @@ from transformers import AutoModelForImageTextToText, Qwen2_5_VLForConditionalGe
 from vrag_nb.nano.aligning import Stream, train_streams
 from vrag_nb.nano.lookups import drawn_table
 from vrag_nb.nano.model import build_processor, nano_config
-from vrag_nb.nano.recipe import tokenizer
+from vrag_nb.nano.plan import tokenizer
 from vrag_nb.nano.samples import Sample, collate, exact_match, looking_targets
 
 VARIANTS: dict[str, tuple[float, list[int], Mapping[str, float]]] = {

@@ -9,7 +9,7 @@ import torch
 
 from vrag_nb.nano.grafting import graft
 from vrag_nb.nano.model import NanoSize, build_nano_vlm, build_processor
-from vrag_nb.nano.recipe import tokenizer
+from vrag_nb.nano.plan import tokenizer
 from vrag_nb.nano.sheets import SheetPool
 
 TINY = NanoSize(text_width=32, text_layers=1, text_heads=2, vision_width=32, vision_layers=2, vision_heads=2)

@@ -7,7 +7,8 @@ import pytest
 from PIL import Image
 from test_index import Toy, build, found, interruption, make_corpus, tiny  # noqa: F401  (two are fixtures)
 
-from vrag_nb.nano.recipe import Recipe, write_query_bank
+from vrag_nb.nano.plan import Recipe
+from vrag_nb.nano.retriever_stages import write_query_bank
 from vrag_nb.records import MetaInfo, Question, write_questions
 from vrag_nb.retrieval.colpali import ColQwen25
 from vrag_nb.retrieval.embedders import Embedder, load_embedder, register

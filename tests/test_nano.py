@@ -20,8 +20,8 @@ from vrag_nb.nano.glyphs import CLASS_OF, EMPTY, IGNORE, SLOTS, Glyph, slot_targ
 from vrag_nb.nano.lookups import drawn_table, reading_strip
 from vrag_nb.nano.model import NanoSize, build_nano_vlm, build_processor, save_checkpoint
 from vrag_nb.nano.optimisation import Float32Muon, Optimisers, orthogonalised, training_dtype
+from vrag_nb.nano.plan import tokenizer as make_tokenizer
 from vrag_nb.nano.reading import draw_scribble, train_reading
-from vrag_nb.nano.recipe import tokenizer as make_tokenizer
 from vrag_nb.nano.samples import Sample, collate, encode, exact_match
 from vrag_nb.nano.scribbles import scribble
 

@@ -21,8 +21,8 @@ from vrag_nb.nano.looking import UNASKED, covered_squares
 from vrag_nb.nano.lookups import drawn_table, reading_strip
 from vrag_nb.nano.model import FACTOR, NanoSize, build_nano_vlm, build_processor, save_checkpoint
 from vrag_nb.nano.optimisation import load_state, training_dtype
+from vrag_nb.nano.plan import tokenizer as make_tokenizer
 from vrag_nb.nano.prose import drawn_document
-from vrag_nb.nano.recipe import tokenizer as make_tokenizer
 from vrag_nb.nano.retriever import (
     PAGE_BUDGET,
     QueryGroup,

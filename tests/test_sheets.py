@@ -11,8 +11,8 @@ import torch
 
 from vrag_nb.nano.glyphs import CLASS_OF, CLASSES, UNKNOWN, Glyph, LetterHead, letter_targets
 from vrag_nb.nano.model import FACTOR, NanoSize, build_nano_vlm, build_processor
+from vrag_nb.nano.plan import tokenizer
 from vrag_nb.nano.reading import train_reading
-from vrag_nb.nano.recipe import tokenizer
 from vrag_nb.nano.sheets import SIDE, SheetPool, as_jpeg, drawn_sheet, panels
 
 TINY = NanoSize(text_width=32, text_layers=1, text_heads=2, vision_width=32, vision_layers=2, vision_heads=2)

@@ -1,0 +1,95 @@
+"""What every stage of the nano recipe shares: budgets and places, what earlier stages left, the decks to draw from."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from pydoc_data.topics import topics
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase, Qwen2_5_VLForConditionalGeneration
+
+from vrag_nb.documents.decks.generate import pretraining_deck
+from vrag_nb.nano.model import build_nano_vlm
+from vrag_nb.nano.optimisation import load_state
+from vrag_nb.nano.tokenizer import build_tokenizer
+from vrag_nb.records import Question, read_questions
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Budgets (seconds) and places."""
+
+    runs: Path = Path("data/runs/nano")
+    models: Path = Path("data/models")
+    corpus: Path = Path("data/corpora/decks")
+    seed: int = 0
+    threads: int = 2
+    read_seconds: float = 1200
+    read_pages_seconds: float = 3600
+    spell_seconds: float = 900
+    match_seconds: float = 1500
+    retrieve_seconds: float = 2400
+    align_seconds: float = 7200
+    act_seconds: float = 2400
+    settle_seconds: float = 5400
+    see_seconds: float = 4200
+    find_seconds: float = 5400
+    retriever_decks: int = 150
+
+    @classmethod
+    def scaled(cls, scale: float, **changes: Any) -> Recipe:
+        """The recipe with every budget multiplied by `scale`, and other fields changed."""
+        budgets = {
+            field.name: getattr(cls, field.name) * scale for field in fields(cls) if field.name.endswith("_seconds")
+        }
+        return cls(**{**budgets, **changes})
+
+
+def tokenizer() -> PreTrainedTokenizerBase:
+    """The nano tokenizer; its text is the manual that comes with Python, so it is the same on every machine."""
+    return build_tokenizer(topics.values())
+
+
+def fresh_model(recipe: Recipe) -> Qwen2_5_VLForConditionalGeneration:
+    return build_nano_vlm(tokenizer(), seed=recipe.seed)
+
+
+def earlier_state(folder: Path) -> dict[str, Any]:
+    """What an earlier stage saved. Raises FileNotFoundError where it has not run."""
+    state = load_state(folder / "state.pt")
+    if state is None:
+        raise FileNotFoundError(f"{folder} holds no state.pt: run the stage that makes it first")
+    return state
+
+
+def load_earlier(model: Qwen2_5_VLForConditionalGeneration, folder: Path) -> None:
+    """Put the weights of an earlier stage, the whole model or the vision tower alone, into `model`."""
+    state = earlier_state(folder)
+    if "model" in state:
+        model.load_state_dict(state["model"])
+    else:
+        model.model.visual.load_state_dict(state["visual"])
+
+
+@cache
+def train_questions(recipe: Recipe) -> dict[str, list[Question]]:
+    """The train-split questions of the default corpus by document."""
+    by_document: dict[str, list[Question]] = {}
+    for question in read_questions(recipe.corpus / "questions.train.parquet"):
+        by_document.setdefault(question.document, []).append(question)
+    return by_document
+
+
+def corpus_deck(recipe: Recipe, seed: int) -> tuple[bytes, list[Question]]:
+    """A random train-split deck of the default corpus: its PDF and its questions."""
+    by_document = train_questions(recipe)
+    document = random.Random(seed).choice(sorted(by_document))
+    return (recipe.corpus / "documents" / f"{document}.pdf").read_bytes(), by_document[document]
+
+
+def mixed_deck(recipe: Recipe, seed: int) -> tuple[bytes, list[Question]]:
+    """Half the time a deck of invented tables, half the time one of real train tables."""
+    return pretraining_deck(seed, questions=(60, 90)) if seed % 2 else corpus_deck(recipe, seed)

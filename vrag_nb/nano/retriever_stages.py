@@ -1,0 +1,178 @@
+"""The stages of the nano recipe that make the page retriever: match, retrieve, find, weigh."""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import pymupdf
+import torch
+from colpali_engine.models import ColQwen2_5, ColQwen2_5_Processor
+from tqdm.auto import tqdm
+
+from vrag_nb.documents.decks.generate import pretraining_deck
+from vrag_nb.nano import replicas
+from vrag_nb.nano.deck_tasks import DeckPool, DrawnPage, repainted, words_of
+from vrag_nb.nano.finding import train_finding
+from vrag_nb.nano.model import FACTOR, build_processor, save_checkpoint
+from vrag_nb.nano.plan import Recipe, earlier_state, fresh_model, load_earlier, mixed_deck, tokenizer, train_questions
+from vrag_nb.nano.retriever import (
+    PAGE_BUDGET,
+    QueryGroup,
+    build_retriever,
+    build_retriever_processor,
+    see_pages,
+    train_retriever,
+)
+from vrag_nb.nano.scribbles import scribble
+from vrag_nb.nano.weighing import learn_weights
+from vrag_nb.retrieval.colpali import NanoColQwen25
+from vrag_nb.retrieval.hubness import QUERY_BANK
+
+
+def word_material(recipe: Recipe, decks: int, windows: int = 2) -> tuple[list[DrawnPage], list[QueryGroup]]:
+    """Small images full of words: scribbles, and windows on the pages of invented decks; none has a question.
+
+    There are few layouts to train on, and a retriever learns them by heart: which corner names the deck, in which
+    colour. Scribbles have no layout, windows little of one, and both are four times cheaper than a page.
+    """
+    rng = random.Random(f"{recipe.seed}/words")
+    drawn: list[DrawnPage] = []
+    for number in tqdm(range(decks), desc="drawing windows"):
+        pdf, _ = pretraining_deck(100_000 * recipe.seed + 20_000 + number)
+        with pymupdf.open(stream=pdf, filetype="pdf") as document:
+            for page in document:
+                shown = _disguised(rng, DrawnPage.render(page).part(budget=PAGE_BUDGET))
+                drawn += [_window(rng, shown) for _ in range(windows)]
+        drawn += [scribbled_page(rng) for _ in range(8 * windows)]
+    kept = [page for page in drawn if len(page.words) >= 5]
+    return kept, [QueryGroup([number], [("", number)]) for number in range(len(kept))]
+
+
+def page_material(recipe: Recipe, decks: int) -> tuple[list[DrawnPage], list[QueryGroup]]:
+    """Whole pages and the queries that should find them: all train decks and `decks` invented ones, some disguised."""
+    train = [((recipe.corpus / "documents" / f"{d}.pdf").read_bytes(), q) for d, q in train_questions(recipe).items()]
+    rng = random.Random(f"{recipe.seed}/pages")
+    drawn: list[DrawnPage] = []
+    groups: list[QueryGroup] = []
+    for number in tqdm(range(len(train) + decks), desc="drawing decks"):
+        known = number < len(train)
+        pdf, questions = train[number] if known else pretraining_deck(100_000 * recipe.seed + 10_000 + number)
+        first = len(drawn)
+        with pymupdf.open(stream=pdf, filetype="pdf") as document:
+            pages = [DrawnPage.render(page).part(budget=PAGE_BUDGET) for page in document]
+        drawn += pages if known and rng.random() < 0.5 else [_disguised(rng, page) for page in pages]
+        queries = []
+        for question in questions:
+            facts = question.needed_facts
+            queries += [(fact["search_hint"], first + fact["page"] - 1) for fact in facts]
+            if len(facts) == 1:
+                queries.append((question.query, first + facts[0]["page"] - 1))
+        if queries:
+            groups.append(QueryGroup(list(range(first, len(drawn))), queries))
+    return drawn, groups
+
+
+def _disguised(rng: random.Random, page: DrawnPage) -> DrawnPage:
+    """The page repainted, and one time in three with its edges cut off (what is cut off cannot be matched)."""
+    page = DrawnPage(repainted(rng, page.image), page.glyphs, page.words)
+    if rng.random() < 0.67:
+        return page
+    width, height = page.image.size
+    cut = (rng.uniform(0, 0.2) * width, rng.uniform(0, 0.2) * height)
+    return page.part((cut[0], cut[1], width * rng.uniform(0.8, 1), height * rng.uniform(0.8, 1)), PAGE_BUDGET)
+
+
+def _window(rng: random.Random, page: DrawnPage) -> DrawnPage:
+    """About 150 squares of a shown page, at the scale it is shown."""
+    columns = rng.randint(9, min(17, page.image.width // FACTOR))
+    width, height = columns * FACTOR, min(page.image.height, -(-150 // columns) * FACTOR)
+    x, y = rng.randint(0, page.image.width - width), rng.randint(0, page.image.height - height)
+    return page.part((x, y, x + width, y + height), PAGE_BUDGET)
+
+
+def scribbled_page(rng: random.Random) -> DrawnPage:
+    """Random words in random places, of about 150 squares."""
+    columns, rows = rng.choice([(17, 9), (13, 12), (10, 15)])
+    image, glyphs = scribble(rng, columns, rows, rng.uniform(0.3, 1.0))
+    return DrawnPage(image, glyphs, words_of(glyphs))
+
+
+def match(recipe: Recipe) -> None:
+    backbone = fresh_model(recipe)
+    load_earlier(backbone, recipe.runs / "align")
+    processor = build_retriever_processor(build_processor(tokenizer()))
+    model = build_retriever(backbone, seed=recipe.seed)
+    _train_on(recipe, model, processor, word_material(recipe, recipe.retriever_decks), "match", span_share=1.0)
+
+
+def retrieve(recipe: Recipe) -> None:
+    processor = build_retriever_processor(build_processor(tokenizer()))
+    model = build_retriever(fresh_model(recipe), seed=recipe.seed)
+    model.load_state_dict(earlier_state(recipe.runs / "match")["model"])
+    _train_on(recipe, model, processor, page_material(recipe, recipe.retriever_decks), "retrieve", centred=True)
+    save_checkpoint(model, processor, recipe.models / "nano-retriever")
+    write_query_bank(recipe, recipe.models / "nano-retriever" / QUERY_BANK)
+
+
+def weigh(recipe: Recipe) -> None:
+    """Learn what the tokens of a query are worth to the shipped retriever, from questions of the train split."""
+    folder = recipe.models / "nano-retriever"
+    asked = [question for group in train_questions(recipe).values() for question in group]
+    learn_weights(NanoColQwen25(str(folder)), recipe.corpus, asked, seed=recipe.seed).save(folder)
+
+
+def write_query_bank(recipe: Recipe, path: Path, count: int = 100) -> None:
+    """Sample queries by which the hubness of a page is told: train-split questions, of every deck about as many."""
+    rng = random.Random(recipe.seed)
+    with_pages = [[q.query for q in asked if q.gold_page_ids] for asked in train_questions(recipe).values()]
+    shuffled = [rng.sample(queries, len(queries)) for queries in with_pages]
+    in_turn = [query for queries in zip_longest(*shuffled) for query in queries if query]
+    path.write_text("".join(f"{query}\n" for query in in_turn[:count]), encoding="utf-8")
+
+
+def _train_on(
+    recipe: Recipe,
+    model: ColQwen2_5,
+    processor: ColQwen2_5_Processor,
+    material: tuple[list[DrawnPage], list[QueryGroup]],
+    stage: str,
+    **options: Any,
+) -> None:
+    drawn, groups = material
+    pages = see_pages(model, processor, drawn)
+    drawn.clear()
+    seconds = getattr(recipe, f"{stage}_seconds")
+    train_retriever(model, processor, pages, groups, recipe.runs / stage, seconds, seed=recipe.seed, **options)
+
+
+def find(recipe: Recipe) -> None:
+    """All of the shipped retriever learns on: the tower too, on decks and prose drawn for every step.
+
+    What is kept is the mean of the weights before and after (Wortsman et al., arXiv 2109.01903): with so little
+    training the end alone knows the training layouts better and others worse.
+    """
+    folder = recipe.models / "nano-retriever"
+    model = ColQwen2_5.from_pretrained(folder, dtype=torch.float32)
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    processor = ColQwen2_5_Processor.from_pretrained(folder)
+    pool = DeckPool(partial(mixed_deck, recipe), size=16, draws_per_deck=4)
+    train_finding(
+        model,
+        processor,
+        pool,
+        recipe.runs / "find",
+        recipe.find_seconds,
+        seed=recipe.seed,
+        pages=5,
+        muon_lr=1.2e-3,
+        adamw_lr=4e-4,
+        decay=0.6,
+        workers=0,
+    )
+    if replicas.rank() == 0:
+        model.load_state_dict({name: weight.lerp(before[name], 0.5) for name, weight in model.state_dict().items()})
+        save_checkpoint(model, processor, folder)
