@@ -11,8 +11,8 @@
     settle     the agent on that tower; by name                                        -> models/nano-agent
     find       the retriever on the agent's vision tower, both learning on; by name   -> runs/nano/find/checkpoint
 
-`see` and `settle` teach on what is shipped, and what `find` made within the budgets here was not better: these three
-are run when they are named only.
+`see`, `settle` and `find` teach on what is shipped; within the budgets here they made it no better, or hardly
+(`data/models/README.md`), so these three are run when they are named only.
 
 Budgets are wall-clock seconds on two idle cores. Every stage resumes where a kill left it and is skipped once its
 budget is spent; all of them see train-split tables and layouts only. `data/models/README.md` says what the shipped
