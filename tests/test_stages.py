@@ -174,6 +174,20 @@ def test_a_stage_whose_forerunner_is_missing_says_which_to_run(
             stages.main()
 
 
+def test_grpo_starts_from_a_checkpoint_that_is_named(
+    tmp_path: Path, tiny_corpus: Path, tiny_vlm_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stages, "load_profile", lambda name, file: profile(tiny_corpus, tiny_vlm_folder))
+    monkeypatch.setattr(stages, "reinforcement", lambda profile, start, out, *rest: (start, out))
+    monkeypatch.setattr(stages, "train", lambda trainer: trainer[0])
+    asked = ["stages", "grpo", "--out", str(tmp_path), "--start"]
+    monkeypatch.setattr("sys.argv", [*asked, str(tiny_vlm_folder)])
+    stages.main()
+    monkeypatch.setattr("sys.argv", [*asked, str(tmp_path / "nowhere")])
+    with pytest.raises(SystemExit, match=r"stages grpo: there is no .*nowhere"):
+        stages.main()
+
+
 def test_accelerate_takes_the_launch_file() -> None:
     found = ClusterConfig.from_yaml_file(str(Path(stages.__file__).with_name("zero3.yaml")))
     assert str(found.distributed_type).endswith("DEEPSPEED")

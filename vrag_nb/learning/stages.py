@@ -193,24 +193,26 @@ def main() -> None:
     parser.add_argument("--profile", default="nano")
     parser.add_argument("--file", metavar="YAML", help="another file of profiles")
     parser.add_argument("--out", required=True, help="folder of all stages; each has its own below it")
+    parser.add_argument("--start", help="grpo: a checkpoint to start from in place of what the stage sft made")
     arguments = parser.parse_args()
     try:
-        said = _run_stage(arguments.stage, load_profile(arguments.profile, arguments.file), project_path(arguments.out))
+        profile, out = load_profile(arguments.profile, arguments.file), project_path(arguments.out)
+        said = _run_stage(arguments.stage, profile, out, arguments.start)
         process_group().print(said)
     except (ValueError, FileNotFoundError) as error:
         sys.exit(f"stages {arguments.stage}: {' '.join(str(error).split())}")
 
 
-def _run_stage(stage: str, profile: Profile, out: Path) -> str:
+def _run_stage(stage: str, profile: Profile, out: Path, start: str | None = None) -> str:
     """Run one stage in its folder below `out`, and say what came of it."""
-    data, tuned = out / "sampled" / "train.parquet", out / "sft" / "final"
+    data, tuned = out / "sampled" / "train.parquet", project_path(start) if start else out / "sft" / "final"
     if stage == "sample" and process_group().num_processes > 1:
         raise ValueError("sampling takes one process: start it with python -m, without a launcher")
     if stage == "sft":
         _need(data, "sample")
         return shown_path(finetune(profile, data, out / "sft"))
     if stage == "grpo":
-        _need(tuned / "config.json", "sft")
+        _need(tuned / "config.json", "sft", ", or name a checkpoint with --start")
     environment = profile.load_environment()
     for_sampling, for_learning = profile.training_questions()
     if stage == "sample":
@@ -219,9 +221,10 @@ def _run_stage(stage: str, profile: Profile, out: Path) -> str:
     return shown_path(train(reinforcement(profile, tuned, out / "grpo", for_learning, dev, environment)))
 
 
-def _need(file: Path, stage: str) -> None:
+def _need(file: Path, stage: str, otherwise: str = "") -> None:
     if not file.is_file():
-        raise FileNotFoundError(f"there is no {shown_path(file)}: run the stage {stage!r} with the same --out first")
+        first = f"run the stage {stage!r} with the same --out first{otherwise}"
+        raise FileNotFoundError(f"there is no {shown_path(file)}: {first}")
 
 
 if __name__ == "__main__":
