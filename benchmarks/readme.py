@@ -69,10 +69,16 @@ def hybrid() -> str:
 
 
 def learned() -> str:
-    if not (found := _json("results/nano/checkpoints/comparison.json")):
-        return ""
-    body = re.sub(r"^## ", "#### ", answers_markdown(found), flags=re.MULTILINE)
-    return f"## Learning in `make run`\n\n`make run`, one seed (results/nano/checkpoints/comparison.json):\n\n{body}"
+    """Base, fine-tuned and reinforced, after the few minutes of `make run` and after the hour of `nano-full`."""
+    runs = {"make run": "nano", ".venv/bin/python -m vrag_nb run nano-full": "nano-full"}
+    parts = []
+    for command, name in runs.items():
+        if found := _json(f"results/{name}/checkpoints/comparison.json"):
+            body = re.sub(r"^## ", "#### ", answers_markdown(found), flags=re.MULTILINE)
+            short = command.removeprefix(".venv/bin/python -m vrag_nb ")
+            about = f"`{command}`, one seed (results/{name}/checkpoints/comparison.json):"
+            parts.append(f"## Learning in `{short}`\n\n{about}\n\n{body}")
+    return "\n".join(parts)
 
 
 def real_documents() -> str:
