@@ -175,14 +175,17 @@ def test_a_stage_whose_forerunner_is_missing_says_which_to_run(
 
 
 def test_grpo_starts_from_a_checkpoint_that_is_named(
-    tmp_path: Path, tiny_corpus: Path, tiny_vlm_folder: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, tiny_vlm_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stages, "load_profile", lambda name, file: profile(tiny_corpus, tiny_vlm_folder))
-    monkeypatch.setattr(stages, "reinforcement", lambda profile, start, out, *rest: (start, out))
-    monkeypatch.setattr(stages, "train", lambda trainer: trainer[0])
+    started: list[Path] = []
+    one = SimpleNamespace(load_environment=lambda: None, training_questions=lambda: ([], []), dev_questions=lambda: [])
+    monkeypatch.setattr(stages, "load_profile", lambda name, file: one)
+    monkeypatch.setattr(stages, "reinforcement", lambda profile, start, *rest: start)
+    monkeypatch.setattr(stages, "train", lambda start: started.append(start) or start)
     asked = ["stages", "grpo", "--out", str(tmp_path), "--start"]
     monkeypatch.setattr("sys.argv", [*asked, str(tiny_vlm_folder)])
     stages.main()
+    assert started == [tiny_vlm_folder]
     monkeypatch.setattr("sys.argv", [*asked, str(tmp_path / "nowhere")])
     with pytest.raises(SystemExit, match=r"stages grpo: there is no .*nowhere"):
         stages.main()
