@@ -35,7 +35,7 @@ MAX_PIXELS = 224 * FACTOR**2
 
 @dataclass(frozen=True)
 class NanoSize:
-    """The one dial of size: widths and depths of the two towers."""
+    """The one dial of size: widths and depths of the two towers, and the pixels of a patch, by which FACTOR divides."""
 
     text_width: int = 256
     text_layers: int = 6
@@ -43,6 +43,7 @@ class NanoSize:
     vision_width: int = 192
     vision_layers: int = 4
     vision_heads: int = 6
+    patch: int = 14
 
 
 def nano_config(tokenizer: PreTrainedTokenizerBase, size: NanoSize = NanoSize()) -> Qwen2_5_VLConfig:
@@ -80,8 +81,8 @@ def nano_config(tokenizer: PreTrainedTokenizerBase, size: NanoSize = NanoSize())
         "intermediate_size": int(size.vision_width * 8 / 3) // 32 * 32,
         "depth": size.vision_layers,
         "num_heads": size.vision_heads,
-        "patch_size": 14,
-        "spatial_merge_size": 2,
+        "patch_size": size.patch,
+        "spatial_merge_size": FACTOR // size.patch,
         "temporal_patch_size": 2,
         "window_size": 112,
         "fullatt_block_indexes": [size.vision_layers - 2],
@@ -107,11 +108,16 @@ def build_nano_vlm(
 
 
 def build_processor(
-    tokenizer: PreTrainedTokenizerBase, min_pixels: int = MIN_PIXELS, max_pixels: int = MAX_PIXELS
+    tokenizer: PreTrainedTokenizerBase, min_pixels: int = MIN_PIXELS, max_pixels: int = MAX_PIXELS, patch: int = 14
 ) -> Qwen2_5_VLProcessor:
     """The processor of a nano checkpoint: white paper is zero, ink is about -3 (mean 1.0, std 1/3)."""
     pixels = {"shortest_edge": min_pixels, "longest_edge": max_pixels}
-    kwargs: dict[str, Any] = {"patch_size": 14, "merge_size": 2, "image_mean": [1.0] * 3, "image_std": [1 / 3] * 3}
+    kwargs: dict[str, Any] = {
+        "patch_size": patch,
+        "merge_size": FACTOR // patch,
+        "image_mean": [1.0] * 3,
+        "image_std": [1 / 3] * 3,
+    }
     image_processor = Qwen2VLImageProcessor(size=pixels, **kwargs)
     video_processor = Qwen2VLVideoProcessor(size=pixels, **kwargs)
     return Qwen2_5_VLProcessor(
