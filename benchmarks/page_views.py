@@ -3,11 +3,11 @@
     python benchmarks/page_views.py [--profile nano] [--ways 640x1 640x2 ...] [--out results/page_views]
 
 A way SxV sees every page V times at up to S squares, and as often at a smaller size
-(`retrieval.colpali.NanoColQwen25`); its score is the mean over the views. `+bare` embeds the squares without anything
-on them too. Each way embeds all pages of the profile's corpus anew, one way after the other, and ranks them for the
-development questions. Printed: recall@1, 3 and 5 with 95% bootstrap intervals over questions, the vectors of a page,
-and the seconds that embedding and writing it takes, summed over the processor's cores. The shipped way was chosen by
-these questions.
+(`retrieval.nano_embedders.NanoColQwen25`); its score is the mean over the views. `+bare` embeds the squares without
+anything on them too. Each way embeds all pages of the profile's corpus anew, one way after the other, and ranks them
+for the development questions. Printed: recall@1, 3 and 5 with 95% bootstrap intervals over questions, the vectors of a
+page, and the seconds that embedding and writing it takes, summed over the processor's cores. The shipped way was chosen
+by these questions.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ Needs the prepared corpus (`make run`).
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import time
 from collections.abc import Callable
@@ -27,6 +28,7 @@ import torch
 from tables import tell
 from transformers import Qwen2_5_VLForConditionalGeneration
 
+from vrag_nb.display import figures
 from vrag_nb.evaluation.metrics import bootstrap
 from vrag_nb.nano.attention import use_block_attention
 from vrag_nb.nano.deck_tasks import DeckPool, DeckTasks
@@ -140,14 +142,34 @@ def measure(name: str, size: NanoSize, minutes: float, work: Path, windows: list
     """Train a candidate, unless it has been, and measure it: a row of the table."""
     model = build_nano_vlm(tokenizer(), size)
     sizes = [sum(weights.numel() for weights in part.parameters()) / 1e6 for part in (model, model.model.visual)]
-    folder = work / name.replace(" ", "-")
     images = build_processor(tokenizer(), patch=size.patch).image_processor
-    train_reading(model, images, folder, 60 * minutes, muon_lr=6e-3, adamw_lr=2e-3)
-    state = earlier_state(folder)
+    train_reading(model, images, _folder(work, name), 60 * minutes, muon_lr=6e-3, adamw_lr=2e-3)
+    state = earlier_state(_folder(work, name))
     read = letters_right(model, size, state, windows)
     spent = cost(model.eval(), size)
     told = [f"{sizes[0]:.1f}", f"{sizes[1]:.1f}", str(state["step"]), read, f"{spent.page:.3f}", f"{spent.turn:.2f}"]
     return [name, *told, f"{float(read.split()[0]) / spent.turn:.2f}"]
+
+
+def draw(work: Path, names: list[str]) -> figures.Picture:
+    """The running share of letters right in training, by steps and by minutes; it falls where drawings grow harder."""
+    figure = figures.new_figure(9.6, 3.4)
+    logs = {name: [json.loads(line) for line in _log(work, name).read_text().splitlines()] for name in names}
+    for place, (x, unit) in enumerate([("step", 1), ("seconds", 60)]):
+        axes = figures.axes_at(figure, 0.6 + 4.2 * place, 0.5, 3.4, 2.2)
+        figures.chart(axes, "Letters right while training", x="step" if unit == 1 else "minutes")
+        for colour, (name, rows) in zip(figures.SERIES, logs.items(), strict=False):
+            axes.plot([row[x] / unit for row in rows], [row["letters"] for row in rows], color=colour, label=name)
+    axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False)
+    return figure
+
+
+def _log(work: Path, name: str) -> Path:
+    return _folder(work, name) / "log.jsonl"
+
+
+def _folder(work: Path, name: str) -> Path:
+    return work / name.replace(" ", "-")
 
 
 def main() -> None:
@@ -156,7 +178,7 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="+", choices=list(CANDIDATES), default=list(CANDIDATES))
     parser.add_argument("--work", type=Path, default=Path("data/runs/sizes"), help="checkpoints")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--out", type=Path, help="folder for the table as sizes.md")
+    parser.add_argument("--out", type=Path, help="folder for sizes.md and sizes.png")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     windows = development_windows(Recipe().corpus, seed=0)
@@ -164,6 +186,8 @@ def main() -> None:
     letters = sum(len(letter_targets(g, i.width // FACTOR, i.height // FACTOR)[0]) for i, g in windows)
     title = f"{options.minutes:g} minutes of reading each; {letters} letters in {len(windows)} development windows"
     tell(title, HEAD, rows, out=options.out)
+    if options.out:
+        figures.save(draw(options.work, options.sizes), options.out / "sizes.png")
 
 
 if __name__ == "__main__":

@@ -16,11 +16,11 @@ from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import apply_rotary_pos_
 from vrag_nb.nano.weighing import compare
 from vrag_nb.nano.written import written_squares
 from vrag_nb.retrieval.building import build_index
-from vrag_nb.retrieval.colpali import VIEWS
 from vrag_nb.retrieval.embedders import load_embedder, register
 from vrag_nb.retrieval.engine import SearchEngine
 from vrag_nb.retrieval.hubness import page_hubness
 from vrag_nb.retrieval.index import MultiVectorIndex, maxsim
+from vrag_nb.retrieval.nano_embedders import VIEWS
 from vrag_nb.retrieval.storage import Compression
 from vrag_nb.retrieval.token_budget import shown_size
 from vrag_nb.shifting import shifted

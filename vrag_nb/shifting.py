@@ -1,7 +1,8 @@
 """An image moved by a few pixels, so that it falls otherwise on a vision tower's grid of squares.
 
 Whether a small tower reads a letter right depends on how the letter lies on the grid. A retriever that sees a page at
-several places (`retrieval.colpali`) and a policy that reads an image several times (`agent.views`) depend on it less.
+several places (`retrieval.nano_embedders`) and a policy that reads an image several times (`agent.views`) depend on it
+less.
 """
 
 from __future__ import annotations

@@ -37,6 +37,7 @@ class Recipe:
     settle_seconds: float = 5400
     see_seconds: float = 4200
     find_seconds: float = 5400
+    twin_seconds: float = 1500
     retriever_decks: int = 150
 
     @classmethod

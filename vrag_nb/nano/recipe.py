@@ -10,6 +10,8 @@
     see        the agent's vision tower learns on, glyphs alone; by name               -> runs/nano/see
     settle     the agent on that tower; by name                                        -> models/nano-agent
     find       the retriever on the agent's vision tower, both learning on; by name   -> runs/nano/find/checkpoint
+    weigh      what the tokens of a query are worth to the retriever                   -> models/nano-retriever
+    twin       BiQwen2.5, one vector a page, from the retriever                        -> models/nano-retriever-single
 
 `see`, `settle` and `find` teach on what is shipped; within the budgets here they made it no better, or hardly
 (`data/models/README.md`), so these three are run when they are named only.
@@ -43,7 +45,7 @@ from vrag_nb.nano.lookups import drawn_table, reading_strip
 from vrag_nb.nano.model import build_processor, save_checkpoint
 from vrag_nb.nano.plan import Recipe, fresh_model, load_earlier, mixed_deck, tokenizer
 from vrag_nb.nano.reading import Drawing, draw_scribble, train_reading
-from vrag_nb.nano.retriever_stages import find, match, retrieve, weigh
+from vrag_nb.nano.retriever_stages import find, match, retrieve, twin, weigh
 from vrag_nb.nano.sheets import SheetPool, as_jpeg
 from vrag_nb.nano.wording import copied_words, searches
 
@@ -251,6 +253,7 @@ STAGES: dict[str, Callable[[Recipe], None]] = {
     "settle": settle,
     "find": find,
     "weigh": weigh,
+    "twin": twin,
 }
 
 BY_NAME = ("see", "settle", "find")  # run when they are named only

@@ -23,10 +23,10 @@ import re
 import shutil
 import string
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from colpali_engine.loss import ColbertLoss
@@ -331,50 +331,65 @@ def train_retriever(
     if compile_text and shutil.which("g++"):
         for layer in model.language_model.layers:
             layer.compile(dynamic=True)
-    step, spent, accuracy, word_accuracy = 0, 0.0, 0.0, 0.0
     some_queries, some_pages = draw_batch(rng, groups, batch_size, decks_per_batch)
     if not centred:
         centre_projection(model, processor, [pages[index] for index in some_pages], some_queries)
-    optimisers = Optimisers(model.named_parameters(), muon_lr, adamw_lr)
-    if state := load_state(folder / "state.pt"):
-        model.load_state_dict(state["model"])
-        optimisers.load_state_dict(state["optimisers"])
-        step, spent, accuracy, word_accuracy = (state[k] for k in ("step", "spent", "accuracy", "words"))
-        rng.seed(f"{seed}/{step}")
-    log = RunLog(folder / "log.jsonl", step)
-    started = time.perf_counter() - spent
-    model.train()
-    done = progress(spent, seconds, step, steps)
-    while done < 1:
+
+    def one_step(rng: random.Random) -> Losses:
         queries, gold = draw_batch(rng, groups, batch_size, decks_per_batch)
         shown = [pages[index] for index in gold]
         copied = [rng.random() < span_share for _ in queries]
         queries = [span_query(rng, p) if c and p.words else q for c, p, q in zip(copied, shown, queries, strict=True)]
         lists = [listed_words(rng, page) for page in shown]
         on_pages, on_words, right, words_right = matching_losses(model, processor, shown, queries, lists)
-        (on_words + on_pages).backward()
+        told = {"loss": on_pages.item(), "word_loss": on_words.item()}
+        return Losses(on_words + on_pages, told, {"accuracy": right, "words": words_right})
+
+    run_steps(model, one_step, folder, seconds, steps=steps, rng=rng, seed=seed, muon_lr=muon_lr, adamw_lr=adamw_lr)
+
+
+class Losses(NamedTuple):
+    """Of a step: what is minimised; figures for the log as they are, and those whose running means are logged."""
+
+    total: torch.Tensor
+    now: dict[str, float]
+    means: dict[str, float]
+
+
+def run_steps(
+    model: torch.nn.Module,
+    one_step: Callable[[random.Random], Losses],
+    folder: Path,
+    seconds: float,
+    *,
+    steps: int | None,
+    rng: random.Random,
+    seed: int,
+    muon_lr: float,
+    adamw_lr: float,
+) -> None:
+    """Take steps until the wall-clock budget is spent; state and log under `folder`, resumable."""
+    optimisers = Optimisers(model.named_parameters(), muon_lr, adamw_lr)
+    step, spent = 0, 0.0
+    means: dict[str, float] = {}
+    if state := load_state(folder / "state.pt"):
+        model.load_state_dict(state["model"])
+        optimisers.load_state_dict(state["optimisers"])
+        step, spent, means = state["step"], state["spent"], state["means"]
+        rng.seed(f"{seed}/{step}")
+    log = RunLog(folder / "log.jsonl", step)
+    started = time.perf_counter() - spent
+    model.train()
+    done = progress(spent, seconds, step, steps)
+    while done < 1:
+        losses = one_step(rng)
+        losses.total.backward()
         optimisers.step(done)
-        accuracy, word_accuracy = 0.95 * accuracy + 0.05 * right, 0.95 * word_accuracy + 0.05 * words_right
+        means = {name: 0.95 * means.get(name, 0.0) + 0.05 * share for name, share in losses.means.items()}
         step, spent = step + 1, time.perf_counter() - started
         done = progress(spent, seconds, step, steps)
         if step % 10 == 0 or step == 1:
-            log.write(
-                step=step,
-                seconds=spent,
-                loss=on_pages.item(),
-                word_loss=on_words.item(),
-                accuracy=accuracy,
-                words=word_accuracy,
-            )
+            log.write(step=step, seconds=spent, **losses.now, **means)
         if step % 100 == 0 or done >= 1:
-            save_state(
-                folder / "state.pt",
-                {
-                    "model": model.state_dict(),
-                    "optimisers": optimisers.state_dict(),
-                    "step": step,
-                    "spent": spent,
-                    "accuracy": accuracy,
-                    "words": word_accuracy,
-                },
-            )
+            state = {"model": model.state_dict(), "optimisers": optimisers.state_dict()}
+            save_state(folder / "state.pt", state | {"step": step, "spent": spent, "means": means})

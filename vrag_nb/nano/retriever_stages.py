@@ -1,4 +1,4 @@
-"""The stages of the nano recipe that make the page retriever: match, retrieve, find, weigh."""
+"""The stages of the nano recipe that make the page retriever: match, retrieve, find, weigh, and its twin: twin."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pymupdf
 import torch
-from colpali_engine.models import ColQwen2_5, ColQwen2_5_Processor
+from colpali_engine.models import BiQwen2_5_Processor, ColQwen2_5, ColQwen2_5_Processor
 from tqdm.auto import tqdm
 
 from vrag_nb.documents.decks.generate import pretraining_deck
@@ -19,6 +19,7 @@ from vrag_nb.nano.deck_tasks import DeckPool, DrawnPage, repainted, words_of
 from vrag_nb.nano.finding import train_finding
 from vrag_nb.nano.model import FACTOR, build_processor, save_checkpoint
 from vrag_nb.nano.plan import Recipe, earlier_state, fresh_model, load_earlier, mixed_deck, tokenizer, train_questions
+from vrag_nb.nano.prose import drawn_document
 from vrag_nb.nano.retriever import (
     PAGE_BUDGET,
     QueryGroup,
@@ -28,9 +29,10 @@ from vrag_nb.nano.retriever import (
     train_retriever,
 )
 from vrag_nb.nano.scribbles import scribble
+from vrag_nb.nano.twin import build_twin, freeze, given_pages, train_twin
 from vrag_nb.nano.weighing import learn_weights
-from vrag_nb.retrieval.colpali import NanoColQwen25
 from vrag_nb.retrieval.hubness import QUERY_BANK
+from vrag_nb.retrieval.nano_embedders import NanoColQwen25
 
 
 def word_material(recipe: Recipe, decks: int, windows: int = 2) -> tuple[list[DrawnPage], list[QueryGroup]]:
@@ -176,3 +178,21 @@ def find(recipe: Recipe) -> None:
     if replicas.rank() == 0:
         model.load_state_dict({name: weight.lerp(before[name], 0.5) for name, weight in model.state_dict().items()})
         save_checkpoint(model, processor, folder)
+
+
+def twin(recipe: Recipe) -> None:
+    """The retriever's single-vector twin, on whole pages and their questions and on prose."""
+    folder = recipe.models / "nano-retriever"
+    model = build_twin(ColQwen2_5.from_pretrained(folder, dtype=torch.float32))
+    processor = BiQwen2_5_Processor.from_pretrained(folder)
+    drawn, groups = page_material(recipe, recipe.retriever_decks)
+    rng = random.Random(f"{recipe.seed}/prose")
+    for _ in tqdm(range(recipe.retriever_decks), desc="drawing prose"):
+        numbers = [len(drawn) + number for number in range(4)]
+        drawn += drawn_document(rng, len(numbers), PAGE_BUDGET)
+        groups.append(QueryGroup(numbers, [("", number) for number in numbers]))
+    freeze(model)
+    pages_given = given_pages(model, processor, drawn)
+    drawn.clear()
+    train_twin(model, processor, pages_given, groups, recipe.runs / "twin", recipe.twin_seconds, seed=recipe.seed)
+    save_checkpoint(model, processor, recipe.models / "nano-retriever-single")

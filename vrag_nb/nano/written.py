@@ -7,7 +7,7 @@ that stay keep their places on the grid (rotary positions, windows), so that the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,27 @@ def embed_written(model: Any, processor: Any, views: Sequence[Image.Image], writ
     processor: colpali-engine's. views: of one size, whole squares large. written: (rows, columns), see
     `written_squares`.
     """
+    found = (model.custom_text_proj(hidden) for hidden in hidden_states(model, processor, views, written))
+    return [torch.nn.functional.normalize(vectors, dim=-1).float().cpu().numpy() for vectors in found]
+
+
+def hidden_states(
+    model: Any, processor: Any, views: Sequence[Image.Image], written: np.ndarray
+) -> Iterator[torch.Tensor]:
+    """(tokens, width) of every view: last hidden states of a Qwen2.5-VL, without the other squares."""
+    for embedded, positions in written_inputs(model, processor, views, written):
+        yield model.language_model(
+            inputs_embeds=embedded[None],
+            position_ids=positions,
+            attention_mask=torch.ones_like(positions[0]),
+            use_cache=False,
+        ).last_hidden_state[0]
+
+
+def written_inputs(
+    model: Any, processor: Any, views: Sequence[Image.Image], written: np.ndarray
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """What the language model is given of every view: embedded tokens (tokens, width), positions (3, 1, tokens)."""
     pixels = processor.image_processor(images=list(views), do_resize=False, return_tensors="pt").to(model.device)
     grid = pixels["image_grid_thw"][:1]
     prompt = (*prompt_ids(processor, written), written.flatten())
@@ -47,19 +68,10 @@ def embed_written(model: Any, processor: Any, views: Sequence[Image.Image], writ
     is_square = ids == model.config.image_token_id
     attended = torch.ones_like(ids)[None]
     positions = model.get_rope_index(ids[None], is_square[None].int(), image_grid_thw=grid, attention_mask=attended)[0]
-    found = []
     for patches in pixels["pixel_values"].chunk(len(views)):
         embedded = model.language_model.embed_tokens(ids[kept])
         embedded[is_square[kept]] = _see(model.visual, patches, grid, stays).to(embedded.dtype)
-        hidden = model.language_model(
-            inputs_embeds=embedded[None],
-            position_ids=positions[:, :, kept],
-            attention_mask=attended[:, : len(embedded)],
-            use_cache=False,
-        ).last_hidden_state
-        vectors = torch.nn.functional.normalize(model.custom_text_proj(hidden)[0], dim=-1)
-        found.append(vectors.float().cpu().numpy())
-    return found
+        yield embedded, positions[:, :, kept]
 
 
 def prompt_ids(processor: Any, written: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

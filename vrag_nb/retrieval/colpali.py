@@ -8,7 +8,6 @@ imported when an embedder is loaded, not when this module is.
 
 from __future__ import annotations
 
-import copy
 import hashlib
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -23,14 +22,8 @@ from vrag_nb.retrieval.token_budget import (
     check_batching,
     count_visual_tokens,
     limit_visual_tokens,
-    shown_size,
-    square_side,
     token_batches,
 )
-from vrag_nb.shifting import shifted
-
-# Of a page that is seen several times: moved by so many quarters of a square, right and down.
-VIEWS = ((0, 0), (-1, 1), (1, -1))
 
 
 class ColpaliEngineEmbedder(Embedder):
@@ -234,80 +227,6 @@ class BiQwen2(QwenEmbedder):
 class ColQwen25(QwenEmbedder):
     model_class, processor_class = "ColQwen2_5", "ColQwen2_5_Processor"
     default_checkpoint = "vidore/colqwen2.5-v0.2"
-
-
-@register("nano-colqwen2_5")
-class NanoColQwen25(ColQwen25):
-    """The same class at nano size, from the weights this repository ships; one page at a time is no slower on a CPU.
-
-    Squares without anything on them are left out unless `bare` (`nano.written`). Every page is seen at two sizes, whole
-    at up to 640 squares and smaller, at up to `overview_tokens` (None: not), and keeps the vectors of both: so small a
-    tower reads print of some sizes better than others, titles best when they are reduced. And it is seen so `views`
-    times, up to len(VIEWS), moved by a part of a square (`vrag_nb.shifting`), and its score is the mean of theirs: what
-    is misread at one place is read at another (`benchmarks/page_views.py`).
-    Queries go without augmentation tokens: at this size they match anything and cost recall (`benchmarks/hubness.py`).
-    """
-
-    default_checkpoint = "data/models/nano-retriever"
-    query_suffix = ""
-
-    def __init__(
-        self,
-        checkpoint: str | None = None,
-        *,
-        overview_tokens: int | None = 224,
-        views: int = 2,
-        bare: bool = False,
-        **options: Any,
-    ) -> None:
-        if not 1 <= views <= len(VIEWS):
-            raise ValueError(f"{self.name}: views {views} must be from 1 to {len(VIEWS)}")
-        super().__init__(checkpoint, **options)
-        self.views, self.bare = views, bare
-        self.overview_tokens, self.overview = overview_tokens, copy.deepcopy(self.processor)
-        if overview_tokens is not None:
-            limit_visual_tokens(self.overview.image_processor, overview_tokens)
-        self.fingerprint += f"/{'all' if bare else 'written'} squares, overview {overview_tokens}, views {views}"
-        self.options |= {"overview_tokens": overview_tokens, "views": views, "bare": bare}
-
-    def embed_pages(self, images: list[Image.Image], texts: list[str]) -> list[np.ndarray]:
-        return [self._embed(image) for image in images]
-
-    def _embed(self, image: Image.Image) -> np.ndarray:
-        sizes = [self.processor]
-        if self.overview_tokens is not None and self._page_costs([image])[0] > self.overview_tokens:
-            sizes.append(self.overview)  # else it would be seen twice alike
-        parts = [self._see(processor, image, self.views)[0] for processor in sizes]
-        return np.concatenate([part for view in zip(*parts, strict=True) for part in view])
-
-    def _see(self, processor: Any, image: Image.Image, views: int) -> tuple[list[np.ndarray], np.ndarray]:
-        """The page's vectors in every view, as many each, and the squares that are written on in any of them."""
-        from vrag_nb.nano.written import embed_written, written_squares
-
-        size, side = shown_size(processor.image_processor, image), square_side(processor.image_processor)
-        shown = image.convert("RGB").resize(size, Image.Resampling.BICUBIC)
-        seen = [shifted(shown, across * side // 4, down * side // 4) for across, down in VIEWS[:views]]
-        written = np.any([written_squares(view, side) for view in seen], axis=0) | self.bare
-        return embed_written(self.model, processor, seen, written), written
-
-    def _page_grid(self, image: Image.Image) -> np.ndarray:
-        from vrag_nb.nano.written import prompt_ids
-
-        (vectors,), written = self._see(self.processor, image, 1)
-        ids, kept = prompt_ids(self.processor, written)
-        grid = np.zeros((*written.shape, self.dim), np.float32)
-        grid[written] = vectors[ids[kept] == self.model.config.image_token_id]
-        return grid
-
-    def _mend(self, model: Any) -> None:
-        from vrag_nb.nano.attention import linear_patch_embedding, use_window_attention
-
-        linear_patch_embedding(model.visual)
-        use_window_attention(model.visual)
-
-    @property
-    def batches_at_once(self) -> bool:
-        return self.device == "cpu"
 
 
 @register("biqwen2_5")

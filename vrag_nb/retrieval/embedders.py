@@ -30,7 +30,7 @@ from PIL import Image
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 BUILT_IN = tuple(  # modules that register a class on import
-    f"vrag_nb.retrieval.{name}" for name in ("colpali", "qwen_embedding", "sentences", "bm25")
+    f"vrag_nb.retrieval.{name}" for name in ("colpali", "nano_embedders", "qwen_embedding", "sentences", "bm25")
 )
 WEIGHTS_AND_SETTINGS = ("*.safetensors", "*.bin", "*config*.json", "tokenizer*.json", "*tokens*.json", "*.model")
 SAMPLED_ABOVE = 256 * 2**20  # bytes; a larger weight file is fingerprinted by its size and three samples

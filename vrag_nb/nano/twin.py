@@ -1,0 +1,139 @@
+"""The nano retriever's single-vector twin: colpali-engine's BiQwen2.5, trained by its InfoNCE loss.
+
+A page and a query are one vector each, the last token's hidden state at length 1, and their score is a dot product
+(DSE, arXiv 2406.11251). The twin begins as the late-interaction retriever. Its vision tower and its word embeddings
+stay, so that what the language model is given of a page is computed once, squares without anything on them left out
+(`nano.written`); the language model learns to gather a page in one place. A batch holds several pages of a few
+documents, so that the negatives that matter are in it, and asks several queries of each page.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from colpali_engine.loss import BiEncoderLoss
+from colpali_engine.models import BiQwen2_5, BiQwen2_5_Processor, ColQwen2_5
+from torch.nn.functional import normalize, pad
+from tqdm.auto import tqdm
+
+from vrag_nb.nano.attention import linear_patch_embedding, use_block_attention, use_window_attention
+from vrag_nb.nano.deck_tasks import DrawnPage
+from vrag_nb.nano.finding import asked_of
+from vrag_nb.nano.model import FACTOR
+from vrag_nb.nano.optimisation import to_training_dtype
+from vrag_nb.nano.retriever import (
+    PAGE_BUDGET,
+    Losses,
+    QueryGroup,
+    SeenPage,
+    draw_batch,
+    embed_query_texts,
+    run_steps,
+    word_squares,
+)
+from vrag_nb.nano.written import written_inputs, written_squares
+
+TEMPERATURE = 0.05
+
+
+@dataclass
+class GivenPage(SeenPage):
+    """A page as the language model is given it: `tokens` with the prompt's, and their positions (3, n)."""
+
+    positions: torch.Tensor
+
+
+def build_twin(retriever: ColQwen2_5) -> BiQwen2_5:
+    """A BiQwen2.5 with the retriever's weights, its projection left out."""
+    model = BiQwen2_5(retriever.config)
+    missing, _ = model.load_state_dict(retriever.state_dict(), strict=False)
+    if missing:
+        raise ValueError(f"the retriever lacks weights of its twin, such as {missing[0]}")
+    return model
+
+
+@torch.no_grad()
+def given_pages(model: BiQwen2_5, processor: BiQwen2_5_Processor, pages: Sequence[DrawnPage]) -> list[GivenPage]:
+    """Run the vision tower once over drawn pages, at the size the retriever is shown."""
+    given = []
+    for page in tqdm(pages, desc="seeing pages", unit="page"):
+        image = page.window(budget=PAGE_BUDGET)[0].convert("RGB")
+        columns, rows = image.width // FACTOR, image.height // FACTOR
+        ((tokens, positions),) = written_inputs(model, processor, [image], written_squares(image, FACTOR))
+        grid = torch.tensor([1, 2 * rows, 2 * columns])
+        given.append(GivenPage(tokens.clone(), grid, word_squares(page, columns, rows), positions[:, 0].clone()))
+    return given
+
+
+def embed_given(model: Any, pages: Sequence[GivenPage]) -> torch.Tensor:
+    """(pages, width), length 1: the language half of a page embedding."""
+    length = max(len(page.tokens) for page in pages)
+    short = [length - len(page.tokens) for page in pages]  # padded on the left, as the processor pads
+    hidden = model.language_model(
+        inputs_embeds=torch.stack([pad(p.tokens, (0, 0, n, 0)) for p, n in zip(pages, short, strict=True)]),
+        position_ids=torch.stack([pad(p.positions, (n, 0)) for p, n in zip(pages, short, strict=True)], 1),
+        attention_mask=(torch.arange(length) >= torch.tensor(short)[:, None]).long(),
+        use_cache=False,
+    ).last_hidden_state
+    return normalize(hidden[:, -1].float(), dim=-1)
+
+
+def train_twin(
+    model: BiQwen2_5,
+    processor: BiQwen2_5_Processor,
+    pages: Sequence[GivenPage],
+    groups: Sequence[QueryGroup],
+    folder: Path,
+    seconds: float,
+    *,
+    steps: int | None = None,
+    batch_size: int = 32,
+    decks_per_batch: int = 8,
+    seed: int = 0,
+    muon_lr: float = 2e-3,
+    adamw_lr: float = 6e-4,
+    compile_text: bool = True,
+) -> None:
+    """Train the language model in place for a wall-clock budget; resumable. Logs in-batch accuracy of pages.
+
+    Queries that are empty stand for none: of such a page only its own words are asked.
+    """
+    freeze(model)
+    use_block_attention(model.language_model)
+    if compile_text and shutil.which("g++"):
+        for layer in model.language_model.layers:
+            layer.compile(dynamic=True)
+    queries_of: dict[int, list[str]] = {}
+    for text, page in (query for group in groups for query in group.queries):
+        queries_of.setdefault(page, []).extend([text] if text else [])
+    loss = BiEncoderLoss(temperature=TEMPERATURE)
+
+    def one_step(rng: random.Random) -> Losses:
+        _, gold = draw_batch(rng, groups, batch_size, decks_per_batch)
+        asked = [asked_of(rng, queries_of[index], pages[index]) for index in gold]
+        turns = list(zip(*asked, strict=True))  # one query of every page each
+        embedded = embed_query_texts(model, processor, [query for turn in turns for query in turn])  # type: ignore[arg-type]
+        found = embed_given(model, [pages[index] for index in gold])
+        scores = embedded.float().split(len(gold))
+        total = torch.stack([loss(turn, found) for turn in scores]).mean()
+        right = torch.cat([(turn @ found.T).argmax(1) == torch.arange(len(gold)) for turn in scores]).float().mean()
+        return Losses(total, {"loss": total.item()}, {"accuracy": right.item()})
+
+    rng = random.Random(seed)
+    run_steps(model, one_step, folder, seconds, steps=steps, rng=rng, seed=seed, muon_lr=muon_lr, adamw_lr=adamw_lr)
+
+
+def freeze(model: BiQwen2_5) -> None:
+    """All but the language model's layers stays as it is, and pages are seen as fast as this CPU can."""
+    tower: Any = model.visual
+    linear_patch_embedding(tower)
+    use_window_attention(tower)
+    tower.requires_grad_(False)
+    model.get_input_embeddings().requires_grad_(False)
+    to_training_dtype(model)
