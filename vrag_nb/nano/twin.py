@@ -1,10 +1,11 @@
 """The nano retriever's single-vector twin: colpali-engine's BiQwen2.5, trained by its InfoNCE loss.
 
-A page and a query are one vector each, the last token's hidden state at length 1, and their score is a dot product
-(DSE, arXiv 2406.11251). The twin begins as the late-interaction retriever. Its vision tower and its word embeddings
-stay, so that what the language model is given of a page is computed once, squares without anything on them left out
-(`nano.written`); the language model learns to gather a page in one place. A batch holds several pages of a few
-documents, so that the negatives that matter are in it, and asks several queries of each page.
+A page and a query are one vector each, the mean of their tokens' hidden states at length 1, and their score is a dot
+product. The twin begins as the late-interaction retriever, whose tokens are what is averaged: the last token's state,
+the class's default, would have to learn from nothing to gather a page. Its vision tower and its word embeddings stay,
+so that what the language model is given of a page is computed once, squares without anything on them left out
+(`nano.written`). A batch holds several pages of a few documents, so that the negatives that matter are in it, and asks
+several queries of each page.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ from vrag_nb.nano.retriever import (
     QueryGroup,
     SeenPage,
     draw_batch,
-    embed_query_texts,
     run_steps,
     word_squares,
 )
 from vrag_nb.nano.written import written_inputs, written_squares
 
 TEMPERATURE = 0.05
+POOLING = "mean"  # of BiQwen2_5's strategies
 
 
 @dataclass
@@ -75,13 +76,20 @@ def embed_given(model: Any, pages: Sequence[GivenPage]) -> torch.Tensor:
     """(pages, width), length 1: the language half of a page embedding."""
     length = max(len(page.tokens) for page in pages)
     short = [length - len(page.tokens) for page in pages]  # padded on the left, as the processor pads
+    mask = (torch.arange(length) >= torch.tensor(short)[:, None]).long()
     hidden = model.language_model(
         inputs_embeds=torch.stack([pad(p.tokens, (0, 0, n, 0)) for p, n in zip(pages, short, strict=True)]),
         position_ids=torch.stack([pad(p.positions, (n, 0)) for p, n in zip(pages, short, strict=True)], 1),
-        attention_mask=(torch.arange(length) >= torch.tensor(short)[:, None]).long(),
+        attention_mask=mask,
         use_cache=False,
     ).last_hidden_state
-    return normalize(hidden[:, -1].float(), dim=-1)
+    return normalize((hidden * mask[:, :, None]).float().sum(1), dim=-1)
+
+
+def embed_asked(model: BiQwen2_5, processor: BiQwen2_5_Processor, queries: Sequence[str]) -> torch.Tensor:
+    """(queries, width), length 1. Without the augmentation tokens that ColPali's queries end with."""
+    batch = processor.process_queries(texts=list(queries), suffix="")
+    return model(pooling_strategy=POOLING, **batch).float()
 
 
 def train_twin(
@@ -118,9 +126,9 @@ def train_twin(
         _, gold = draw_batch(rng, groups, batch_size, decks_per_batch)
         asked = [asked_of(rng, queries_of[index], pages[index]) for index in gold]
         turns = list(zip(*asked, strict=True))  # one query of every page each
-        embedded = embed_query_texts(model, processor, [query for turn in turns for query in turn])  # type: ignore[arg-type]
+        embedded = embed_asked(model, processor, [query for turn in turns for query in turn])
         found = embed_given(model, [pages[index] for index in gold])
-        scores = embedded.float().split(len(gold))
+        scores = embedded.split(len(gold))
         total = torch.stack([loss(turn, found) for turn in scores]).mean()
         right = torch.cat([(turn @ found.T).argmax(1) == torch.arange(len(gold)) for turn in scores]).float().mean()
         return Losses(total, {"loss": total.item()}, {"accuracy": right.item()})

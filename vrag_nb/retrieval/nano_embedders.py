@@ -107,12 +107,14 @@ class NanoColQwen25(NanoEmbedder, ColQwen25):
 
 @register("nano-biqwen2_5")
 class NanoBiQwen25(NanoEmbedder, BiQwen25):
-    """colpali-engine's BiQwen2.5 at nano size, one vector a page; see `nano.twin`.
+    """colpali-engine's BiQwen2.5 at nano size, one vector a page: the mean of its tokens' hidden states (`nano.twin`).
 
-    Squares without anything on them are left out (`nano.written`), as in its training.
+    Squares without anything on them are left out (`nano.written`), and queries go without augmentation tokens, as in
+    its training.
     """
 
     default_checkpoint = "data/models/nano-retriever-single"
+    query_suffix = ""
 
     def _embed(self, image: Image.Image) -> np.ndarray:
         import torch
@@ -123,4 +125,13 @@ class NanoBiQwen25(NanoEmbedder, BiQwen25):
         written = written_squares(page, square_side(self.processor.image_processor))
         with torch.inference_mode():
             (hidden,) = hidden_states(self.model, self.processor, [page], written)
-            return torch.nn.functional.normalize(hidden[-1:].float(), dim=-1).cpu().numpy()
+            return torch.nn.functional.normalize(hidden.float().mean(0, keepdim=True), dim=-1).cpu().numpy()
+
+    def _forward(self, inputs: Any) -> list[np.ndarray]:
+        import torch
+
+        from vrag_nb.nano.twin import POOLING
+
+        with torch.inference_mode():
+            vectors = self.model(pooling_strategy=POOLING, **inputs.to(self.device))
+        return [vector[None] for vector in vectors.float().cpu().numpy()]
