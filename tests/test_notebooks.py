@@ -150,6 +150,10 @@ def test_the_notebook_runs_and_says_what_it_should(executed: tuple[str, nbformat
     assert (results / f"{name}.html").stat().st_size > 10_000
     errors = [output for cell in notebook.cells for output in cell.get("outputs", []) if output.output_type == "error"]
     assert not errors
+    if name == "00_nano_pretraining":
+        last = [cell for cell in notebook.cells if cell.cell_type == "code"][-1]
+        logs = list((REPOSITORY / "data/models/training").glob("*.jsonl"))
+        assert sum("image/png" in output.get("data", {}) for output in last.outputs) == len(logs), "a curve a log"
 
 
 def test_every_notebook_is_in_the_run() -> None:
