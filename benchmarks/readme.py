@@ -70,14 +70,12 @@ def hybrid() -> str:
 
 def learned() -> str:
     """Base, fine-tuned and reinforced, after the few minutes of `make run` and after the hour of `nano-full`."""
-    runs = {"make run": "nano", ".venv/bin/python -m vrag_nb run nano-full": "nano-full"}
     parts = []
-    for command, name in runs.items():
-        if found := _json(f"results/{name}/checkpoints/comparison.json"):
+    for name, command in (("nano", "make run"), ("nano-full", ".venv/bin/python -m vrag_nb run nano-full")):
+        file = f"results/{name}/checkpoints/comparison.json"
+        if found := _json(file):
             body = re.sub(r"^## ", "#### ", answers_markdown(found), flags=re.MULTILINE)
-            short = command.removeprefix(".venv/bin/python -m vrag_nb ")
-            about = f"`{command}`, one seed (results/{name}/checkpoints/comparison.json):"
-            parts.append(f"## Learning in `{short}`\n\n{about}\n\n{body}")
+            parts.append(f"## Learning in the run `{name}`\n\n`{command}`, one seed ({file}):\n\n{body}")
     return "\n".join(parts)
 
 

@@ -1,6 +1,6 @@
 """What size and which patches a nano vision-language model should have: what it reads for what it costs, on this CPU.
 
-    python benchmarks/sizes.py [--minutes 9] [--work data/runs/sizes] [--out results/sizes]
+    python benchmarks/sizes.py [--minutes 8] [--work data/runs/sizes] [--out results/sizes]
 
 Every candidate is trained from nothing by the recipe's first stage (dense glyph supervision on scribbles) for the same
 wall-clock minutes, seed and learning rates, one after the other; its language model takes no part in that. Then the
@@ -157,7 +157,8 @@ def draw(work: Path, names: list[str]) -> figures.Picture:
     logs = {name: [json.loads(line) for line in _log(work, name).read_text().splitlines()] for name in names}
     for place, (x, unit) in enumerate([("step", 1), ("seconds", 60)]):
         axes = figures.axes_at(figure, 0.6 + 4.2 * place, 0.5, 3.4, 2.2)
-        figures.chart(axes, "Letters right while training", x="step" if unit == 1 else "minutes")
+        title, label = ("By steps", "step") if x == "step" else ("By minutes", "minutes")
+        figures.chart(axes, title, x=label, y="share of letters right, running")
         for colour, (name, rows) in zip(figures.SERIES, logs.items(), strict=False):
             axes.plot([row[x] / unit for row in rows], [row["letters"] for row in rows], color=colour, label=name)
     axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False)
@@ -174,7 +175,7 @@ def _folder(work: Path, name: str) -> Path:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=9, help="of training each")
+    parser.add_argument("--minutes", type=float, default=8, help="of training each")
     parser.add_argument("--sizes", nargs="+", choices=list(CANDIDATES), default=list(CANDIDATES))
     parser.add_argument("--work", type=Path, default=Path("data/runs/sizes"), help="checkpoints")
     parser.add_argument("--threads", type=int, default=2)

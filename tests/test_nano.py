@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,17 @@ def test_tokenizer_round_trips_and_splits_digits(tokenizer):
     assert tokenizer.decode(ids) == text
     assert ids[0] == tokenizer.convert_tokens_to_ids("<think>")
     assert [tokenizer.decode([i]) for i in tokenizer.encode("2047")] == ["2", "0", "4", "7"]
+
+
+@pytest.mark.parametrize("patch", [7, 14, 28])
+def test_a_token_is_a_square_whatever_its_patches(tokenizer, patch: int) -> None:
+    model = build_nano_vlm(tokenizer, replace(TINY, patch=patch))
+    images = build_processor(tokenizer, patch=patch).image_processor
+    batch = images(images=[Image.new("RGB", (8 * 28, 6 * 28))], do_resize=False, return_tensors="pt")
+    assert batch["pixel_values"].shape[0] == 8 * 6 * (28 // patch) ** 2
+    with torch.no_grad():
+        tokens = model.model.visual(batch["pixel_values"], grid_thw=batch["image_grid_thw"]).pooler_output
+    assert tokens.shape == (8 * 6, TINY.text_width)
 
 
 def test_slot_targets_by_hand():

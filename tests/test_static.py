@@ -142,6 +142,17 @@ def test_accuracies_have_intervals_and_counts() -> None:
         plots.accuracy_by_system({})
 
 
+def test_a_title_and_small_shares_fit_their_chart() -> None:
+    few = {name: {"accuracy": {"value": 0.04, "low": 0.01, "high": 0.07, "n": 180}} for name in ("base", "sft")}
+    figure = plots.accuracy_by_system(few, "Answer accuracy by stage of training")
+    drawn(figure)
+    axes, box = figure.axes[0], figure.axes[0].title.get_window_extent()
+    left = axes._left_title.get_window_extent()  # type: ignore[attr-defined]
+    assert max(box.x1, left.x1) <= figure.bbox.x1
+    assert axes.get_ylim()[1] == pytest.approx(0.108)
+    assert plots.accuracy_by_system(ANSWERS).axes[0].get_ylim()[1] == pytest.approx(1.08), "an interval above a half"
+
+
 def test_recall_of_one_and_of_several_retrievers() -> None:
     nano = {name: estimate(value) for name, value in {"recall@1": 0.7, "recall@3": 0.82, "ndcg@5": 0.8}.items()}
     assert "recall@3" in texts(plots.recall_bars(nano))

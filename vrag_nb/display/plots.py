@@ -33,7 +33,7 @@ def accuracy_by_system(answers: Mapping[str, Mapping[str, Any]], title: str = "A
     estimates = {_name(system): result["accuracy"] for system, result in answers.items()}
     _require(estimates, "systems")
     figure = figures.new_figure(max(5.5, 1.6 * len(estimates)), 4.2)
-    axes = _chart(figure, _counted(title, estimates.values()), "", "accuracy")
+    axes = _chart(figure, _counted(title, estimates.values()), "", "accuracy", list(estimates.values()))
     _bars(axes, list(range(len(estimates))), list(estimates.values()), 0.6, SERIES[0])
     axes.set_xticks(range(len(estimates)), [figures.wrap(name, 1.3, 9) for name in estimates])
     return figure
@@ -146,7 +146,7 @@ def _grouped(groups: Mapping[str, Mapping[str, Estimate]], title: str, y: str) -
     names = list(dict.fromkeys(key for group in groups.values() for key in group))
     width = 0.8 / len(groups)
     figure = figures.new_figure(min(16.0, max(6.0, 1.0 + len(names) * max(1.1, 0.42 * len(groups)))), 4.4)
-    axes = _chart(figure, title, "", y)
+    axes = _chart(figure, title, "", y, [one for group in groups.values() for one in group.values()])
     for place, (series, group) in enumerate(groups.items()):
         present = [index for index, name in enumerate(names) if name in group]
         middles = [index - 0.4 + width * (place + 0.5) for index in present]
@@ -189,11 +189,14 @@ def _bars(
         )
 
 
-def _chart(figure: Figure, title: str, x: str, y: str) -> Axes:
+def _chart(figure: Figure, title: str, x: str, y: str, estimates: Sequence[Estimate]) -> Axes:
+    """Axes of shares, from 0 to the least of a tenth, a quarter, a half and 1 that holds all intervals."""
     axes = figure.subplots()
-    figures.chart(axes, title, x, y)
-    axes.set_ylim(0, 1.08)
-    axes.set_yticks([0, 0.25, 0.5, 0.75, 1])
+    figures.chart(axes, figures.wrap(title, figure.get_figwidth() - 1.2, 12), x, y)
+    highest = max((one.get("high", one["value"]) for one in estimates), default=1.0)
+    top = next((part for part in (0.1, 0.25, 0.5) if highest <= part), 1.0)
+    axes.set_ylim(0, 1.08 * top)
+    axes.set_yticks([part * top for part in (0, 0.25, 0.5, 0.75, 1)])
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     figure.set_layout_engine("constrained", w_pad=0.12, h_pad=0.12)
     return axes

@@ -38,9 +38,9 @@ from vrag_nb.nano.retriever import (
     word_squares,
 )
 from vrag_nb.nano.written import written_inputs, written_squares
+from vrag_nb.retrieval.nano_embedders import POOLING
 
 TEMPERATURE = 0.05
-POOLING = "mean"  # of BiQwen2_5's strategies
 
 
 @dataclass
@@ -110,9 +110,8 @@ def train_twin(
 ) -> None:
     """Train the language model in place for a wall-clock budget; resumable. Logs in-batch accuracy of pages.
 
-    Queries that are empty stand for none: of such a page only its own words are asked.
+    model: as `freeze` leaves it. Queries that are empty stand for none: of such a page only its own words are asked.
     """
-    freeze(model)
     use_block_attention(model.language_model)
     if compile_text and shutil.which("g++"):
         for layer in model.language_model.layers:

@@ -18,6 +18,7 @@ from vrag_nb.shifting import shifted
 
 # Of a page that is seen several times: moved by so many quarters of a square, right and down.
 VIEWS = ((0, 0), (-1, 1), (1, -1))
+POOLING = "mean"  # of BiQwen2_5's strategies, the twin's
 
 
 class NanoEmbedder(QwenEmbedder):
@@ -129,8 +130,6 @@ class NanoBiQwen25(NanoEmbedder, BiQwen25):
 
     def _forward(self, inputs: Any) -> list[np.ndarray]:
         import torch
-
-        from vrag_nb.nano.twin import POOLING
 
         with torch.inference_mode():
             vectors = self.model(pooling_strategy=POOLING, **inputs.to(self.device))
