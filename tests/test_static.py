@@ -150,7 +150,7 @@ def test_a_title_and_small_shares_fit_their_chart() -> None:
     left = axes._left_title.get_window_extent()  # type: ignore[attr-defined]
     assert max(box.x1, left.x1) <= figure.bbox.x1
     assert axes.get_ylim()[1] == pytest.approx(0.108)
-    assert plots.accuracy_by_system(ANSWERS).axes[0].get_ylim()[1] == pytest.approx(1.08), "an interval above a half"
+    assert plots.accuracy_by_system(ANSWERS).axes[0].get_ylim()[1] == pytest.approx(1.08), "an interval above .4"
 
 
 def test_recall_of_one_and_of_several_retrievers() -> None:
