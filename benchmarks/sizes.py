@@ -35,9 +35,8 @@ from vrag_nb.nano.deck_tasks import DeckPool, DeckTasks
 from vrag_nb.nano.glyphs import letter_targets
 from vrag_nb.nano.model import FACTOR, NanoSize, build_nano_vlm, build_processor
 from vrag_nb.nano.optimisation import to_training_dtype
-from vrag_nb.nano.plan import Recipe, earlier_state, tokenizer
+from vrag_nb.nano.plan import Recipe, corpus_deck, earlier_state, split_questions, tokenizer
 from vrag_nb.nano.reading import Drawing, Reader, train_reading
-from vrag_nb.records import Question, read_questions
 
 CANDIDATES = {
     "small": NanoSize(192, 6, 3, 128, 4, 4),
@@ -62,18 +61,11 @@ class Cost:
     turn: float
 
 
-def development_deck(corpus: Path, by_document: dict[str, list[Question]], seed: int) -> tuple[bytes, list[Question]]:
-    document = random.Random(seed).choice(sorted(by_document))
-    return (corpus / "documents" / f"{document}.pdf").read_bytes(), by_document[document]
-
-
 def development_windows(corpus: Path, seed: int) -> list[Drawing]:
     """What an agent might look at on development decks, and the letters there; the same for every candidate."""
-    by_document: dict[str, list[Question]] = {}
-    for question in read_questions(corpus / "questions.dev.parquet"):
-        if question.needed_facts:
-            by_document.setdefault(question.document, []).append(question)
-    tasks = DeckTasks(DeckPool(partial(development_deck, corpus, by_document), size=len(by_document)))
+    recipe = Recipe(corpus=corpus)
+    decks = len(split_questions(recipe, "dev"))
+    tasks = DeckTasks(DeckPool(partial(corpus_deck, recipe, split="dev"), size=decks))
     rng = random.Random(seed)
     return [tasks.glyphs(rng, 1.0) for _ in range(WINDOWS)]
 

@@ -1,7 +1,7 @@
 """What every nano training run shares: optimisers, schedule, resumable state.
 
 Matrices of the towers' blocks are updated by Muon (orthogonalised momentum), everything else by AdamW. Where the CPU
-does not multiply in bfloat16, everything is done in float32.
+is no faster in bfloat16, everything is done in float32.
 """
 
 from __future__ import annotations
@@ -133,10 +133,15 @@ def progress(spent: float, seconds: float, step: int, steps: int | None) -> floa
 
 
 def training_dtype() -> torch.dtype:
-    """bfloat16 where the processor multiplies in it, else float32: emulated, it is many times as slow."""
+    """bfloat16 where the processor multiplies faster in it than in float32, else float32.
+
+    Where it is emulated it is many times as slow; Intel's AVX-512 without AMX has it, at half the speed of float32
+    (`benchmarks/number_formats.py` times both).
+    """
     able = torch.cpu.get_capabilities()
-    named = any(able.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))  # "bf16": what ARM calls it
-    return torch.bfloat16 if named else torch.float32
+    quick = any(able.get(name) for name in ("amx_bf16", "bf16"))  # "bf16": what ARM calls it
+    vectors = able.get("avx512_bf16") and "Intel" not in str(able.get("cpu_name"))
+    return torch.bfloat16 if quick or vectors else torch.float32
 
 
 def to_training_dtype(model: nn.Module) -> None:

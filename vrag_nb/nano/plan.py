@@ -76,17 +76,18 @@ def load_earlier(model: Qwen2_5_VLForConditionalGeneration, folder: Path) -> Non
 
 
 @cache
-def train_questions(recipe: Recipe) -> dict[str, list[Question]]:
-    """The train-split questions of the default corpus by document."""
+def split_questions(recipe: Recipe, split: str) -> dict[str, list[Question]]:
+    """The questions of a split of the default corpus that name what they need, by document."""
     by_document: dict[str, list[Question]] = {}
-    for question in read_questions(recipe.corpus / "questions.train.parquet"):
-        by_document.setdefault(question.document, []).append(question)
+    for question in read_questions(recipe.corpus / f"questions.{split}.parquet"):
+        if split == "train" or question.needed_facts:
+            by_document.setdefault(question.document, []).append(question)
     return by_document
 
 
-def corpus_deck(recipe: Recipe, seed: int) -> tuple[bytes, list[Question]]:
-    """A random train-split deck of the default corpus: its PDF and its questions."""
-    by_document = train_questions(recipe)
+def corpus_deck(recipe: Recipe, seed: int, split: str = "train") -> tuple[bytes, list[Question]]:
+    """A random deck of a split of the default corpus: its PDF and its questions."""
+    by_document = split_questions(recipe, split)
     document = random.Random(seed).choice(sorted(by_document))
     return (recipe.corpus / "documents" / f"{document}.pdf").read_bytes(), by_document[document]
 

@@ -18,7 +18,7 @@ from vrag_nb.nano import replicas
 from vrag_nb.nano.deck_tasks import DeckPool, DrawnPage, repainted, words_of
 from vrag_nb.nano.finding import train_finding
 from vrag_nb.nano.model import FACTOR, build_processor, save_checkpoint
-from vrag_nb.nano.plan import Recipe, earlier_state, fresh_model, load_earlier, mixed_deck, tokenizer, train_questions
+from vrag_nb.nano.plan import Recipe, earlier_state, fresh_model, load_earlier, mixed_deck, split_questions, tokenizer
 from vrag_nb.nano.prose import drawn_document
 from vrag_nb.nano.retriever import (
     PAGE_BUDGET,
@@ -56,7 +56,10 @@ def word_material(recipe: Recipe, decks: int, windows: int = 2) -> tuple[list[Dr
 
 def page_material(recipe: Recipe, decks: int) -> tuple[list[DrawnPage], list[QueryGroup]]:
     """Whole pages and the queries that should find them: all train decks and `decks` invented ones, some disguised."""
-    train = [((recipe.corpus / "documents" / f"{d}.pdf").read_bytes(), q) for d, q in train_questions(recipe).items()]
+    train = [
+        ((recipe.corpus / "documents" / f"{d}.pdf").read_bytes(), q)
+        for d, q in split_questions(recipe, "train").items()
+    ]
     rng = random.Random(f"{recipe.seed}/pages")
     drawn: list[DrawnPage] = []
     groups: list[QueryGroup] = []
@@ -123,14 +126,14 @@ def retrieve(recipe: Recipe) -> None:
 def weigh(recipe: Recipe) -> None:
     """Learn what the tokens of a query are worth to the shipped retriever, from questions of the train split."""
     folder = recipe.models / "nano-retriever"
-    asked = [question for group in train_questions(recipe).values() for question in group]
+    asked = [question for group in split_questions(recipe, "train").values() for question in group]
     learn_weights(NanoColQwen25(str(folder)), recipe.corpus, asked, seed=recipe.seed).save(folder)
 
 
 def write_query_bank(recipe: Recipe, path: Path, count: int = 100) -> None:
     """Sample queries by which the hubness of a page is told: train-split questions, of every deck about as many."""
     rng = random.Random(recipe.seed)
-    with_pages = [[q.query for q in asked if q.gold_page_ids] for asked in train_questions(recipe).values()]
+    with_pages = [[q.query for q in asked if q.gold_page_ids] for asked in split_questions(recipe, "train").values()]
     shuffled = [rng.sample(queries, len(queries)) for queries in with_pages]
     in_turn = [query for queries in zip_longest(*shuffled) for query in queries if query]
     path.write_text("".join(f"{query}\n" for query in in_turn[:count]), encoding="utf-8")
