@@ -25,7 +25,7 @@ from vrag_nb.evaluation.result_folders import SystemResult, read_results
 ROOT = Path(__file__).resolve().parent.parent
 SEARCHED = (
     "The pages of the default index, then pages put together from runs of their patches and moved by noise; 40 test "
-    "questions, one thread. Recall against exact MaxSim in float32; the peer is colpali-engine's `score_multi_vector`, "
+    "questions, {threads}. Recall against exact MaxSim in float32; the peer is colpali-engine's `score_multi_vector`, "
     "all queries in one call, in bfloat16 or float32, whichever is faster. all: every page by its codes."
 )
 BETWEEN = re.compile(r"(<!-- measured -->\n).*(<!-- /measured -->)", re.DOTALL)
@@ -141,11 +141,16 @@ def told(title: str, name: str, picture: str) -> str:
 def search() -> str:
     if not (found := _json("results/search/search.json")):
         return ""
+    settings, rows = found["settings"], found["rows"]
+    pages = " ".join(str(count) for count in dict.fromkeys(row["pages"] for row in rows))
+    candidates = " ".join(map(str, settings["candidates"]))
+    threads = settings["threads"]
     command = (
-        "python benchmarks/search.py --kinds perturbed --pages 1000 10000 70000 --candidates 64 256 1024 4096 "
-        "--out results/search"
+        f"python benchmarks/search.py --kinds perturbed --pages {pages} --candidates {candidates} "
+        f"--threads {threads} --out results/search"
     )
-    return f"## Search in large corpora\n\n`{command}` (search.json there):\n\n{searched(found)}\n\n{SEARCHED}\n"
+    told = SEARCHED.format(threads="one thread" if threads == 1 else f"{threads} threads")
+    return f"## Search in large corpora\n\n`{command}` (search.json there):\n\n{searched(rows)}\n\n{told}\n"
 
 
 def benchmarks() -> str:

@@ -22,14 +22,17 @@ Printed for each corpus and each count of candidates: recall@10 against exact Ma
 and p95 of one query at a time; queries a second, and how often the peer's; bytes of the index on disk, and as a share
 of bfloat16 patches, and in memory (arrays that are loaded, without what the system maps); seconds of the build without
 embedding. "all" scores every page by its codes, all queries in one call: the loss of the codes alone.
+
+Rows of corpora that are in --out's search.json already, from the same settings, are not measured again.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -53,6 +56,10 @@ from vrag_nb.retrieval.storage import Compression, IndexedPage, Manifest, commit
 DIM, TOP = 128, 10
 CHUNK = 64  # pages drawn and scored together
 KINDS = ("real", "perturbed", "synthetic")
+FILE = "search.json"
+SETTINGS = (
+    "candidates", "keep", "patches", "peer_pages", "profile", "queries", "seed", "threads", "vector_bytes",
+)  # fmt: skip
 PEER_TARGET, RECALL_TARGET, BYTES_TARGET = 20, 0.98, 1 / 8
 
 
@@ -287,6 +294,14 @@ def measure(corpus: Corpus, folder: Path, options: argparse.Namespace) -> list[R
     return rows
 
 
+def measured(folder: Path | None, settings: Mapping[str, Any]) -> list[Row]:
+    """The rows in the folder's file, if they were measured with these settings."""
+    if folder is None or not (folder / FILE).is_file():
+        return []
+    stored = json.loads((folder / FILE).read_text(encoding="utf-8"))
+    return [Row(**row) for row in stored["rows"]] if stored["settings"] == settings else []
+
+
 def print_table(rows: Sequence[Row]) -> None:
     table = Table(
         "corpus", "pages", "candidates", "recall@10", "p50, ms", "p95, ms", "queries/s", "x peer", "x peer, singly",
@@ -358,13 +373,17 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     faiss.omp_set_num_threads(options.threads)
-    rows: list[Row] = []
+    settings = {name: getattr(options, name) for name in SETTINGS}
+    rows = measured(options.out, settings)
     with threadpool_limits(options.threads):
         for corpus in corpora(options):
+            if any((row.corpus, row.pages) == (corpus.name, corpus.count) for row in rows):
+                continue
             with tempfile.TemporaryDirectory(dir=options.scratch) as folder:
                 rows += measure(corpus, Path(folder), options)
+            rows.sort(key=lambda row: (row.corpus, row.pages))
             if options.out:
-                write_json(options.out / "search.json", [asdict(row) for row in rows])
+                write_json(options.out / FILE, {"settings": settings, "rows": [asdict(row) for row in rows]})
     print_table(rows)
     if options.out:
         for drawn in [kind for kind in options.kinds if kind != "real"]:
