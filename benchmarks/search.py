@@ -360,7 +360,7 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--pages", type=int, nargs="*", default=[1000, 10_000], help="sizes of corpora that are drawn")
     parser.add_argument("--patches", type=int, default=750, help="of a synthetic page, about")
-    parser.add_argument("--queries", type=int, default=40)
+    parser.add_argument("--queries", type=int, default=200)
     parser.add_argument("--candidates", type=int, nargs="+", default=[64, 128, 256])
     parser.add_argument("--keep", type=float, default=Compression().keep)
     parser.add_argument("--vector-bytes", type=int, default=Compression().vector_bytes)

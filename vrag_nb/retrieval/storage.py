@@ -48,8 +48,8 @@ class Compression(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid")
-    keep: float = Field(default=0.4, gt=0, le=1)
-    vector_bytes: int = Field(default=78, ge=1)
+    keep: float = Field(default=0.5, gt=0, le=1)
+    vector_bytes: int = Field(default=62, ge=1)
     cells: int = Field(default=0, ge=0, le=65_535)
 
 
