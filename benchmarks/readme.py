@@ -24,10 +24,10 @@ from vrag_nb.evaluation.result_folders import SystemResult, read_results
 
 ROOT = Path(__file__).resolve().parent.parent
 SEARCHED = (
-    "The pages of the default index, then pages put together from runs of their patches and moved by noise; {queries} "
-    "test questions, {threads}. Recall against exact MaxSim in float32; the peer is colpali-engine's "
-    "`score_multi_vector`, all queries in one call, in bfloat16 or float32, whichever is faster. "
-    "all: every page by its codes."
+    "The pages of the default index, then pages put together from runs of their patches and moved by noise, "
+    "{patches} patches of 128 dimensions each; {queries} test questions, {threads}. Recall against exact "
+    "MaxSim in float32; the peer is colpali-engine's `score_multi_vector`, all queries in one call, in "
+    "bfloat16 or float32, whichever is faster. all: every page by its codes."
 )
 BETWEEN = re.compile(r"(<!-- measured -->\n).*(<!-- /measured -->)", re.DOTALL)
 
@@ -150,7 +150,11 @@ def search() -> str:
         f"python benchmarks/search.py --kinds perturbed --pages {pages} --candidates {candidates} "
         f"--threads {threads} --out results/search"
     )
-    told = SEARCHED.format(queries=settings["queries"], threads="one thread" if threads == 1 else f"{threads} threads")
+    told = SEARCHED.format(
+        patches=round(rows[-1]["patches"] / rows[-1]["pages"]),
+        queries=settings["queries"],
+        threads="one thread" if threads == 1 else f"{threads} threads",
+    )
     return f"## Search in large corpora\n\n`{command}` (search.json there):\n\n{searched(rows)}\n\n{told}\n"
 
 

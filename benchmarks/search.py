@@ -351,7 +351,8 @@ def draw(rows: Sequence[Row], title: str) -> figures.Picture:
         if log:
             axes.set_yscale("log")
         if place == 0:
-            axes.legend(title="candidates", fontsize=8, frameon=False)
+            handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, title="candidates", frameon=False, loc="upper left", bbox_to_anchor=(0.7, 0.43))
     return figure
 
 
