@@ -17,11 +17,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from matplotlib.figure import Figure
 from tables import tell
 
-from vrag_nb.display import figures
+from vrag_nb.display import figures, plots
 from vrag_nb.evaluation.report import write_json
-from vrag_nb.learning.curves import read_log
+from vrag_nb.learning.curves import over_seeds, read_log
 from vrag_nb.learning.stages import reinforcement
 from vrag_nb.learning.trainers import train
 from vrag_nb.paths import project_path
@@ -41,13 +42,6 @@ def trained(profile: Profile, engine: Any, start: Path, run: Path, dev_limit: in
     return read_log(run / "log.jsonl")
 
 
-def curve(logs: Sequence[Sequence[Mapping[str, Any]]], field: str) -> list[tuple[int, list[float]]]:
-    """(step, the seeds' values) at every step where all seeds have the field."""
-    found = [{row["step"]: float(row[field]) for row in log if field in row} for log in logs]
-    steps = sorted(set(found[0]).intersection(*found[1:])) if found else []
-    return [(step, [one[step] for one in found]) for step in steps]
-
-
 def reached(points: Sequence[tuple[int, Sequence[float]]], goal: float) -> int | None:
     """The first step after the start at which the seeds' mean is at the goal or above; None for never."""
     return next((step for step, values in points if step and statistics.mean(values) >= goal), None)
@@ -55,17 +49,17 @@ def reached(points: Sequence[tuple[int, Sequence[float]]], goal: float) -> int |
 
 def rows(runs: Runs, steps: int) -> list[list[str]]:
     """A row an algorithm: development figures before and after, what was masked, when GSPO's end was reached."""
-    against = curve(runs["gspo"], REWARD)[-1][1] if "gspo" in runs else []
+    against = over_seeds(runs["gspo"], REWARD)[-1][1] if "gspo" in runs else []
     found = []
     for name, logs in runs.items():
-        points = curve(logs, REWARD)
-        masked = [value for _, values in curve(logs, MASKED) for value in values]
+        points = over_seeds(logs, REWARD)
+        masked = [value for _, values in over_seeds(logs, MASKED) for value in values]
         step = reached(points, statistics.mean(against)) if against else None
         found.append(
             [
                 name,
                 str(len(logs)),
-                *(_spread(values) for field in (REWARD, OUTCOME) for _, values in _ends(curve(logs, field))),
+                *(_spread(values) for field in (REWARD, OUTCOME) for _, values in _ends(over_seeds(logs, field))),
                 f"{statistics.mean(masked):.2f}" if masked else "–",
                 "–" if not against else "never" if step is None else f"{step} of {steps}",
             ]
@@ -81,20 +75,12 @@ def _spread(values: Sequence[float]) -> str:
     return f"{statistics.mean(values):.3f} ({min(values):.3f} to {max(values):.3f})"
 
 
-def draw(runs: Runs) -> figures.Picture:
-    """Development reward and right answers by step: mean over seeds, the band from lowest to highest."""
-    figure = figures.new_figure(9, 3.4)
-    for place, (field, title) in enumerate(((REWARD, "Development reward"), (OUTCOME, "Right development answers"))):
-        axes = figures.axes_at(figure, 0.6 + 4.4 * place, 0.5, 3.6, 2.2)
-        figures.chart(axes, title, x="step")
-        for colour, (name, logs) in zip(figures.SERIES, runs.items(), strict=False):
-            points = curve(logs, field)
-            steps = [step for step, _ in points]
-            axes.plot(steps, [statistics.mean(values) for _, values in points], "o-", color=colour, label=name)
-            low, high = [min(values) for _, values in points], [max(values) for _, values in points]
-            axes.fill_between(steps, low, high, color=colour, alpha=0.15, linewidth=0)
-        axes.legend(fontsize=8, frameon=False)
-    return figure
+def draw(runs: Runs) -> Figure:
+    """Development reward and right answers by step."""
+    fields = {"Development reward": REWARD, "Right development answers": OUTCOME}
+    return plots.seed_bands(
+        {title: {name: over_seeds(logs, field) for name, logs in runs.items()} for title, field in fields.items()}
+    )
 
 
 def main() -> None:

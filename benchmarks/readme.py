@@ -5,7 +5,8 @@ the main ones, `results/README.md` the others.
     python benchmarks/readme.py --check    # exit 1 if one of them says something else than results/
 
 Run it after `make nano-eval`, `make realdocs DIR=...`, `make run`, `benchmarks/search.py --out results/search` and what
-writes to `results/benchmarks`, `results/table_1`, `results/memory`, `results/long` and `results/algorithms`.
+writes to `results/benchmarks`, `results/table_1`, `results/ablations`, `results/memory`, `results/long` and
+`results/algorithms`.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def measured() -> str:
 
 def further() -> str:
     """What results/README.md holds."""
-    parts = _joined(hybrid(), table_1(), memory(), long(), algorithms(), benchmarks())
+    parts = _joined(hybrid(), table_1(), ablations(), memory(), long(), algorithms(), benchmarks())
     about = "Written by `python benchmarks/readme.py`; the main tables are in the README."
     return f"# Further measurements\n\n{about}\n\n{parts}"
 
@@ -89,6 +90,10 @@ def real_documents() -> str:
 
 def table_1() -> str:
     return by_seeds("The paper's table 1, by seeds", "table_1")
+
+
+def ablations() -> str:
+    return told("The paper's table 2, reward and actions", "results/ablations/ablations.md", "ablations.png")
 
 
 def memory() -> str:

@@ -142,6 +142,15 @@ def check_07_evaluation(said: dict, results: Path) -> None:
     }
 
 
+def check_08_ablations(said: dict, results: Path) -> None:
+    assert said["cells"] == 2
+    assert set(said["accuracy"]) == {"search, start", "search, outcome", "search, vrag"}
+    assert "| search | outcome reward alone | 1 |" in (results / "ablations.md").read_text()
+    assert (results / "ablations.png").stat().st_size > 5000
+    assert (results / "curves.png").stat().st_size > 5000
+    assert (results / "learning/ablations/search-vrag-0/final/model.safetensors").is_file()
+
+
 def test_the_notebook_runs_and_says_what_it_should(executed: tuple[str, nbformat.NotebookNode, Path]) -> None:
     name, notebook, results = executed
     check = globals().get(f"check_{name}")

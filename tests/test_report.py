@@ -20,7 +20,7 @@ from vrag_nb.display import report_page
 from vrag_nb.display.inspector import TrajectoryInspector
 from vrag_nb.display.report_page import shown_cell, write_report_page
 from vrag_nb.evaluation import published, report
-from vrag_nb.evaluation.ablation_table import COMMAND, ablation_table
+from vrag_nb.evaluation.ablation_table import COMMAND, ablation_differences, ablation_table, ablations_markdown
 from vrag_nb.evaluation.evaluate import evaluate
 from vrag_nb.evaluation.measured import measured_tables, turn_curve
 from vrag_nb.evaluation.per_question import conduct, gold_by_turn, pages_seen
@@ -268,16 +268,26 @@ def test_the_papers_order_is_judged_by_the_interval(folders: list[Path], monkeyp
 
 @pytest.mark.usefixtures("no_figures")
 def test_ablation_cells_with_and_without_predictions(folders: list[Path], tmp_path: Path) -> None:
-    cells = {"search, start": [{"accuracy": 0.5}], "search and crop, vrag": [{"accuracy": 0.25}, {"accuracy": 0.75}]}
+    cells = {"search, start": [{"accuracy": 0.5}], "search and crop, start": [{"accuracy": 0.0}]}
+    cells |= {"search and crop, vrag": [{"accuracy": 0.25}, {"accuracy": 0.75}]}
     (tmp_path / "ablations.json").write_text(json.dumps(cells))
     where = tmp_path / "search_and_crop"
     for seed, correct in ((0, [True, False]), (1, [True, True])):
         rows = [{"uid": f"q{place}", "system": "agent", "correct": one} for place, one in enumerate(correct)]
         report.write_jsonl(where / f"vrag-{seed}" / "predictions.jsonl", rows)
-    start, cell = ablation_table(tmp_path, "rules").records()
+    start, _, cell = ablation_table(tmp_path, "rules").records()
     assert (start["accuracy"], start["accuracy low"], start["published, 7B"]) == (0.5, None, None)
     assert (cell["accuracy"], cell["accuracy n"], cell["seeds"]) == (0.75, 2, 2)
     assert (cell["accuracy lowest seed"], cell["published, 7B"]) == (0.25, 57.1)
+    assert ablation_differences(tmp_path).rows == []  # the start left no predictions
+    rows = [{"uid": f"q{place}", "system": "agent", "correct": False} for place in range(2)]
+    report.write_jsonl(where / "start" / "predictions.jsonl", rows)
+    (pair,) = ablation_differences(tmp_path).rows
+    assert pair[:2] == ["search and crop, vrag", "search and crop, start"]
+    assert (pair[2]["value"], pair[2]["n"]) == (0.75, 2)
+    text = ablations_markdown(tmp_path, "rules")
+    assert "| .75 [" in text
+    assert ", .25 to .75 |" in text
     page, _ = write_report_page([folders[0], tmp_path], tmp_path / "out", each=0)
     text = page.read_text()
     assert "Table 2. Reward and actions" in text

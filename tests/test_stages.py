@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -111,6 +112,20 @@ def test_a_claimed_folder_is_kept_for_the_same_thing_only(tmp_path: Path) -> Non
     claim(folder, {"settings": {"steps": 4}})
     assert not (folder / "kept").exists()
     assert (tmp_path / "stage.stale" / "kept").is_file()
+
+
+def test_training_is_kept_when_it_moves_and_not_under_other_actions(
+    world: Environment, tiny_corpus: Path, tiny_vlm_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    monkeypatch.setattr(stages, "claim", lambda folder, about: made.append(json.dumps(stages._plain(about))))
+    monkeypatch.setattr(stages, "grpo_trainer", lambda *_: SimpleNamespace(add_callback=lambda _: None))
+    one, moved = profile(tiny_corpus, tiny_vlm_folder), shutil.copytree(tiny_vlm_folder, tmp_path / "moved")
+    stages.reinforcement(one, tiny_vlm_folder, tmp_path / "here", [question("q")], (), world)
+    stages.reinforcement(one, moved, tmp_path / "there", [question("q")], (), world)
+    short = Environment(RankedEngine(), tiny_corpus, Settings(max_turns=3, **NANO), "nano")
+    stages.reinforcement(one, moved, tmp_path / "there", [question("q")], (), short)
+    assert made[0] == made[1] != made[2]
 
 
 def test_tables_of_trajectories_reach_wandb(

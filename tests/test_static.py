@@ -16,6 +16,7 @@ from PIL import Image
 from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.trajectory import Trajectory, write_trajectories
 from vrag_nb.display import figures, plots, static
+from vrag_nb.learning.curves import over_seeds
 
 
 @pytest.fixture(scope="module")
@@ -160,6 +161,21 @@ def test_recall_of_one_and_of_several_retrievers() -> None:
     assert "ndcg" not in texts(figure)
     assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == ["nano", "bm25"]
     drawn(figure)
+
+
+def test_curves_of_seeds_share_steps_and_colours() -> None:
+    logs = [
+        [{"step": 1, "reward": 0.0}, {"step": 2, "reward": 0.5, "kl": 0.1}],
+        [{"step": 1, "reward": 1.0}, {"step": 2, "loss": 0.2}],  # killed in its second step
+    ]
+    assert over_seeds(logs, "reward") == [(1, [0.0, 1.0])]
+    assert over_seeds([], "reward") == []
+    figure = plots.seed_bands({"first": {"a": [(1, [0.0, 1.0])]}, "second": {"a": [(1, [2.0])], "b": [(1, [3.0])]}})
+    first, second = figure.axes
+    assert list(first.lines[0].get_ydata()) == [0.5]
+    assert first.lines[0].get_color() == second.lines[0].get_color() != second.lines[1].get_color()
+    with pytest.raises(ValueError, match="curves"):
+        plots.seed_bands({})
 
 
 def test_training_curves_from_files(tmp_path: Path) -> None:

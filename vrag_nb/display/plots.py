@@ -2,8 +2,9 @@
 
 The `metrics.json` of an evaluation holds `{value, low, high, n}` for every figure: the mean, its 95% bootstrap interval
 and the number of questions. `accuracy_by_system` and `accuracy_by_type` take its `answers` part, `recall_bars` its
-`retrieval` part, or several of those by name. `training_curves` takes a log of one row per step (CSV or JSON lines);
-`turn_counts` takes trajectories. All return a `Figure`; `figures.save(figure, path)` writes it as PNG.
+`retrieval` part, or several of those by name. `training_curves` takes a log of one row per step (CSV or JSON lines),
+`seed_bands` the curves of several seeds, `turn_counts` trajectories. All return a `Figure`;
+`figures.save(figure, path)` writes it as PNG.
 """
 
 from __future__ import annotations
@@ -86,6 +87,30 @@ def training_curves(
     for axes in figure.axes[len(metrics) :]:
         axes.set_visible(False)
     figure.tight_layout()
+    return figure
+
+
+def seed_bands(panels: Mapping[str, Mapping[str, Sequence[tuple[int, Sequence[float]]]]], x: str = "step") -> Figure:
+    """Several seeds' curves, a chart a panel: a line through their mean, a band from the lowest to the highest.
+
+    panels: title -> series -> (step, the seeds' values); a series keeps its colour from panel to panel. Raises
+    ValueError for none.
+    """
+    _require(panels, "curves")
+    names = list(dict.fromkeys(name for series in panels.values() for name in series))
+    figure = figures.new_figure(4.4 * len(panels), 3.9)
+    for axes, (title, series) in zip(figure.subplots(1, len(panels), squeeze=False).flat, panels.items(), strict=True):
+        figures.chart(axes, title, x)
+        for name, points in series.items():
+            colour, steps = SERIES[names.index(name) % len(SERIES)], [step for step, _ in points]
+            means = [sum(values) / len(values) for _, values in points]
+            axes.plot(steps, means, "o-", color=colour, markersize=3, label=name)
+            low, high = [min(values) for _, values in points], [max(values) for _, values in points]
+            axes.fill_between(steps, low, high, color=colour, alpha=0.15, linewidth=0)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    lines, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(lines, labels, loc="outside lower center", frameon=False, fontsize=9, ncols=min(4, len(names)))
+    figure.set_layout_engine("constrained", w_pad=0.12, h_pad=0.12)
     return figure
 
 

@@ -1,7 +1,9 @@
-"""Table 2, reward x actions, from what `benchmarks/ablations.py` left in a results folder.
+"""Table 2, reward x actions, from what `learning.ablations` left in a results folder.
 
-    if (folder / "ablations.json").is_file():
-        table = ablation_table(folder)
+    if is_ablation(folder):
+        table = ablation_table(folder, "rules")
+        differences = ablation_differences(folder)
+        text = ablations_markdown(folder, "rules")
 
 The folder holds ablations.json, `{"{actions}, {reward}": [figures of a seed, ...]}`, and the evaluation of every cell
 and seed below `{actions}/{reward}-{seed}`. Where their predictions are there, accuracy has an interval over questions;
@@ -11,17 +13,17 @@ else only the seeds' spread is known.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from vrag_nb.evaluation.benchmark_report import read_predictions
-from vrag_nb.evaluation.metrics import bootstrap
+from vrag_nb.evaluation.metrics import bootstrap, paired_bootstrap
 from vrag_nb.evaluation.published import TABLE_2, VRAG, reward_words
 from vrag_nb.evaluation.tables import Cell, Column, Table
 from vrag_nb.paths import shown_path
 
-COMMAND = "python benchmarks/ablations.py --out results/ablations --run data/runs/ablations --seeds 0 1 2"
+COMMAND = "python -m vrag_nb run nano-ablations"
 _OTHERS = ("gold_pages_seen", "crops", "invalid_action_rate", "finish_rate")
 
 
@@ -35,12 +37,7 @@ def ablation_table(folder: Path, judge: str) -> Table:
 
     Raises ValueError naming the file for one that does not hold cells.
     """
-    path = Path(folder) / "ablations.json"
-    try:
-        cells = json.loads(path.read_text(encoding="utf-8"))
-        rows = [_row(Path(folder), name, runs) for name, runs in cells.items()]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{shown_path(path)} does not hold cells of reward and actions: {error}") from None
+    rows = _read(folder, lambda cells: [_row(Path(folder), name, runs) for name, runs in cells.items()])
     columns = [Column("actions"), Column("reward"), Column("seeds", "count"), Column("accuracy", "share")]
     columns += [Column("gold pages seen", "share"), Column("crops", "number")]
     columns += [
@@ -50,16 +47,66 @@ def ablation_table(folder: Path, judge: str) -> Table:
     ]
     caption = (
         f"Every cell is a training run a seed from the same fine-tuned checkpoint. Judged by {judge}. 95% bootstrap "
-        f"intervals over questions; below them, where seeds differ, the lowest and the highest. "
+        f"intervals over questions; with them, where seeds differ, the lowest and the highest. "
         f"Published: {VRAG}, table 2, percent."
     )
     return Table("table_2", "Table 2. Reward and actions", caption, columns, rows)
 
 
-def _row(folder: Path, name: str, runs: Sequence[Mapping[str, float]]) -> list[Cell]:
+def ablation_differences(folder: Path) -> Table:
+    """What differs between cells, question by question over their seeds' means: a pair a row.
+
+    Every cell against the start under its actions, `vrag` against `outcome` under the same actions, and with crop
+    against search alone under the same reward; pairs whose predictions are not there are left out. Raises ValueError
+    naming the file for one that does not hold cells.
+    """
+    names = _read(folder, list)
+    scores = {name: _by_question(_predictions(Path(folder), name)) for name in names}
+    pairs = [(name, f"{_parts(name)[0]}, start") for name in names if _parts(name)[1] != "start"]
+    pairs += [(f"{actions}, vrag", f"{actions}, outcome") for actions in ("search", "search and crop")]
+    pairs += [(f"search and crop, {reward}", f"search, {reward}") for reward in ("start", "outcome", "vrag")]
+    rows: list[list[Cell]] = [
+        [*pair, paired_bootstrap(scores[pair[0]], scores[pair[1]]).model_dump(mode="json")]
+        for pair in pairs
+        if all(scores.get(name) for name in pair) and scores[pair[0]].keys() == scores[pair[1]].keys()
+    ]
+    columns = [Column("cell"), Column("less"), Column("accuracy", "points")]
+    caption = "Question by question, each the mean over its seeds; 95% bootstrap intervals over questions."
+    return Table("table_2_differences", "Differences between cells", caption, columns, rows)
+
+
+def ablations_markdown(folder: Path, judge: str) -> str:
+    """Both tables and the command that makes them. Raises what they raise."""
+    tables = [ablation_table(folder, judge), ablation_differences(folder)]
+    return "\n".join([f"`{COMMAND}`:\n", *(table.markdown() for table in tables)])
+
+
+def _read(folder: Path, take: Callable[[dict[str, Any]], list[Any]]) -> list[Any]:
+    """What `take` makes of the cells; an error of it is the file's."""
+    path = Path(folder) / "ablations.json"
+    try:
+        cells = json.loads(path.read_text(encoding="utf-8"))
+        return take(cells)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{shown_path(path)} does not hold cells of reward and actions: {error}") from None
+
+
+def _parts(name: str) -> tuple[str, str]:
+    """The actions and the reward of a cell's name."""
     actions, reward = name.rsplit(", ", 1)
+    return actions, reward
+
+
+def _predictions(folder: Path, name: str) -> list[Path]:
+    """What a cell's seeds predicted; of the start there is one folder, without a seed."""
+    actions, reward = _parts(name)
     where = folder / actions.replace(" ", "_")
-    found = [*where.glob(f"{reward}-*/predictions.jsonl"), *where.glob(f"{reward}/predictions.jsonl")]
+    return sorted([*where.glob(f"{reward}-*/predictions.jsonl"), *where.glob(f"{reward}/predictions.jsonl")])
+
+
+def _row(folder: Path, name: str, runs: Sequence[Mapping[str, float]]) -> list[Cell]:
+    actions, reward = _parts(name)
+    found = _predictions(folder, name)
     accuracy = _over_seeds([run["accuracy"] for run in runs], _by_question(found) if len(found) == len(runs) else {})
     others = [_over_seeds([run[key] for run in runs if key in run]) for key in _OTHERS]
     words = "none: the checkpoint all start from" if reward == "start" else reward_words(reward)

@@ -52,7 +52,13 @@ def estimate_text(one: Estimate) -> str:
     """`.62 [.55, .69]`, or a dash where there was nothing to measure."""
     if one.get("value") is None:
         return "–"
-    return f"{_short(one['value'])} [{_short(one['low'])}, {_short(one['high'])}]"
+    return f"{short(one['value'])} [{short(one['low'])}, {short(one['high'])}]"
+
+
+def short(value: float) -> str:
+    """Two decimals, without a zero before them: `.62`, `-.05`, `1.00`."""
+    text = f"{value:.2f}"
+    return text.replace("0.", ".", 1) if text.lstrip("-").startswith("0") else text
 
 
 def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -122,10 +128,6 @@ def write_text(path: Path, text: str) -> None:
     temporary.replace(path)
 
 
-def _short(value: float) -> str:
-    return f"{value:.2f}".replace("0.", ".", 1) if 0 <= value < 1 else f"{value:.2f}"
-
-
 def _retrieval_table(retrieval: Mapping[str, Estimate]) -> tuple[list[str], list[list[str]]]:
     rows = [[name, estimate_text(one), str(one["n"])] for name, one in retrieval.items()]
     return ["whole corpus, the question as the query", "value [95%]", "questions"], rows
@@ -143,7 +145,7 @@ def _answers_table(answers: Mapping[str, Any]) -> tuple[list[str], list[list[str
 
 
 def _value(one: Estimate) -> str:
-    return "–" if one.get("value") is None else _short(one["value"])
+    return "–" if one.get("value") is None else short(one["value"])
 
 
 def _retrieval_block(retrieval: Mapping[str, Estimate]) -> str:

@@ -2,6 +2,7 @@
 
     table = Table("table_1", "Accuracy", "Judged by rules.", [Column("system"), Column("all", "share")], rows)
     table.records()                  # one flat dict a row: "system", "all", "all low", "all high", "all n"
+    table.markdown()                 # as text
     write_tables([table], folder)    # folder/table_1.csv
 
 A cell is text, a number, an estimate `{value, low, high, n, spread?}` or None where there is nothing to say. A column
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from vrag_nb.evaluation.report import write_text
+from vrag_nb.evaluation.report import estimate_text, markdown_table, short, write_text
 
 Cell = str | int | float | Mapping[str, Any] | None
 Unit = Literal["text", "count", "share", "points", "number", "printed"]
@@ -72,6 +73,11 @@ class Table:
         writer.writerows(records)
         return text.getvalue()
 
+    def markdown(self) -> str:
+        """The title, the table and the caption; estimates with their intervals, then the lowest and highest seed."""
+        rows = [[_cell_text(cell) for cell in row] for row in self.rows]
+        return f"### {self.title}\n\n{markdown_table([one.title for one in self.columns], rows)}\n\n{self.caption}\n"
+
     def dump(self) -> dict[str, Any]:
         """As JSON: what the table says of itself, and its rows by column."""
         titles = [column.title for column in self.columns]
@@ -84,3 +90,12 @@ def write_tables(tables: Sequence[Table], folder: Path) -> None:
     """A CSV file a table."""
     for table in tables:
         write_text(Path(folder) / f"{table.name}.csv", table.csv())
+
+
+def _cell_text(cell: Cell) -> str:
+    if not isinstance(cell, Mapping):
+        return "–" if cell is None else str(cell)
+    known = cell.get("low") is not None
+    text = estimate_text(cell) if known else short(cell["value"])
+    lowest, highest = cell.get("spread") or (0, 0)
+    return text if short(lowest) == short(highest) else f"{text}, {short(lowest)} to {short(highest)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,6 +34,13 @@ def read_log(path: Path) -> list[dict]:
             except ValueError:
                 break
     return rows
+
+
+def over_seeds(logs: Sequence[Sequence[Mapping[str, Any]]], field: str) -> list[tuple[int, list[float]]]:
+    """(step, the seeds' values) at every step at which all seeds have the field. logs: the rows of every seed."""
+    found = [{row["step"]: float(row[field]) for row in log if field in row} for log in logs]
+    steps = sorted(set(found[0]).intersection(*found[1:])) if found else []
+    return [(step, [one[step] for one in found]) for step in steps]
 
 
 class CurveLog(TrainerCallback):

@@ -109,7 +109,8 @@ def finetune(
     """Fine-tune the profile's base on a sampled data set; the folder of the tuned model. `changes`: of SFTSettings."""
     given = {"seed": profile.taught.seed, **profile.taught.sft, **changes}
     settings = SFTSettings(checkpoint=profile.base_checkpoint, data=str(data), out=str(out), **given)
-    claim(out, {"settings": settings, "data": _sha256(Path(data)), "base": _weights(settings.checkpoint)})
+    about = {"settings": _without_places(settings), "base": _weights(settings.checkpoint)}
+    claim(out, {**about, "data": _sha256(Path(data))})
     final = out / "final"
     if not (final / "config.json").is_file():
         train(sft_trainer(settings, callbacks))
@@ -134,9 +135,10 @@ def reinforcement(
     given = {"seed": profile.taught.seed, **profile.taught.grpo, **changes}
     settings = GRPOSettings(checkpoint=str(checkpoint), out=str(out), **given)
     chosen = reward or profile.load_reward()
-    about = {"settings": settings, "base": _weights(settings.checkpoint), "questions": questions}
+    about = {"settings": _without_places(settings), "base": _weights(settings.checkpoint), "questions": questions}
     weights = {name: weight for name, (_, weight) in chosen.parts.items()}
-    claim(out, {**about, "reward": [weights, chosen.gate], "engine": _engine_identity(environment)})
+    about |= {"world": [environment.settings, environment.template], "engine": _engine_identity(environment)}
+    claim(out, {**about, "reward": [weights, chosen.gate]})
     trainer = grpo_trainer(settings, questions, environment, chosen, dev_questions, callbacks)
     trainer.add_callback(TrajectoryTables(trainer, out / "trajectories", environment.pages))
     return trainer
@@ -171,6 +173,11 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _plain(one) for key, one in value.items()}
     return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def _without_places(settings: SFTSettings | GRPOSettings) -> dict[str, Any]:
+    """The settings less the folders and files they name, which count by what they hold: a run may be moved."""
+    return settings.model_dump(mode="json", exclude={"checkpoint", "data", "out"})
 
 
 def _weights(checkpoint: str) -> str:
