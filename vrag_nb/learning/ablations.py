@@ -16,6 +16,7 @@ question is asked twice.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +25,7 @@ from typing import Any
 
 from vrag_nb.agent.environment import Environment
 from vrag_nb.agent.observers import refuse_crop
+from vrag_nb.agent.trajectory import read_trajectories
 from vrag_nb.evaluation.evaluate import evaluate
 from vrag_nb.evaluation.report import write_json
 from vrag_nb.learning.curves import read_log
@@ -144,3 +146,36 @@ def logs(run: Path | str, chosen: Sequence[Cell]) -> Mapping[str, list[list[dict
     for cell in chosen:
         found.setdefault(cell.row, []).append(read_log(cell.folder(Path(run)) / "log.jsonl"))
     return found
+
+
+def groups(run: Path | str, chosen: Sequence[Cell]) -> dict[str, dict[str, float]]:
+    """What GRPO could learn from, by row, over all steps and seeds: shares of the groups of one question.
+
+    `right`: with a right answer in it; `telling`: whose rewards differ, for the advantages of the others are all 0.
+    """
+    found: dict[str, list[tuple[bool, bool]]] = {}
+    for cell in chosen:
+        for file in sorted((cell.folder(Path(run)) / "trajectories").glob("step-*.jsonl")):
+            found.setdefault(cell.row, []).extend(_told(group) for group in _by_question(file))
+    return {
+        row: {
+            "groups": len(told),
+            "right": statistics.mean(right for right, _ in told),
+            "telling": statistics.mean(telling for _, telling in told),
+        }
+        for row, told in found.items()
+    }
+
+
+def _by_question(file: Path) -> list[list[Mapping[str, float]]]:
+    """The rewards of every group in a step's trajectories; those that could not be scored have none."""
+    found: dict[str, list[Mapping[str, float]]] = {}
+    for one in read_trajectories(file):
+        if one.rewards:
+            found.setdefault(one.uid.partition("#")[0], []).append(one.rewards)
+    return list(found.values())
+
+
+def _told(group: Sequence[Mapping[str, float]]) -> tuple[bool, bool]:
+    right = any(one["outcome"] > 0 for one in group)
+    return right, len({one["total"] for one in group}) > 1
