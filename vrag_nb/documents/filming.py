@@ -65,7 +65,7 @@ def _with_box(image: Image.Image, overlay: Overlay) -> Image.Image:
 
 
 def _encode(pages: Sequence[Image.Image], shots: Sequence[Shot]) -> bytes:
-    """The shots as an MP4. One thread and no dates or versions in the file: the same shots give the same bytes."""
+    """The shots as an MP4. One thread and no dates or versions in the file: the same shots give the same pictures."""
     file = io.BytesIO()
     with av.open(file, "w", format="mp4", options={"fflags": "+bitexact"}) as container:
         options = {"crf": "20", "preset": "veryfast", "tune": "stillimage", "threads": "1", "g": str(10 * RATE)}
@@ -85,4 +85,4 @@ def _encode(pages: Sequence[Image.Image], shots: Sequence[Shot]) -> bytes:
 
 
 def _frame(image: Image.Image) -> av.VideoFrame:
-    return av.VideoFrame.from_image(image).reformat(format="yuv420p")
+    return av.VideoFrame.from_image(image).reformat(format="yuv420p", threads=1)

@@ -11,7 +11,8 @@ fall so that a page is never on screen in two chunks. A video belongs to the spl
 
 Questions are of two kinds: those about a box, and the deck's own about one page of print large enough to be read
 without a crop, turned to the video. `meta_info.reference_page` holds the chunk, `reference_span` [start, end] in
-seconds from the video's start. The same input gives the same bytes (one thread, nothing about the machine written).
+seconds from the video's start. The same input gives the same questions and pictures (one thread, nothing about the
+machine written); the encoder's bytes have been seen to differ, once in some tens of encodings on a busy machine.
 
 **On disk** `narrate_corpus` writes `documents/*.mp4`, `questions.video-{split}.{json,parquet}` (the decks' questions
 keep their own files) and `narrated.json`, which says what each video was made from: one that is there is not made

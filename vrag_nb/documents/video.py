@@ -150,7 +150,8 @@ def _picture(frame: VideoFrame, film: Film, max_pixels: int) -> tuple[Image.Imag
     wide = frame.width * film.aspect
     scale = min(1.0, math.sqrt(max_pixels / (wide * frame.height)))
     width, height = max(1, int(wide * scale)), max(1, int(frame.height * scale))
-    image = frame.reformat(width, height, "rgb24", interpolation="AREA" if scale < 1 else "BICUBIC").to_image()
+    picture = frame.reformat(width, height, "rgb24", interpolation="AREA" if scale < 1 else "BICUBIC", threads=1)
+    image = picture.to_image()
     turns, rest = divmod(round(frame.rotation), 90)
     if rest:
         return image, f"turned by {frame.rotation} degrees, which is left as it is"
