@@ -19,6 +19,7 @@ from vrag_nb.nano.finding import ROUNDS, FindingBatches, draw_pages, stacked, tr
 from vrag_nb.nano.glyphs import CLASS_OF, EMPTY
 from vrag_nb.nano.looking import UNASKED, covered_squares
 from vrag_nb.nano.lookups import drawn_table, reading_strip
+from vrag_nb.nano.memory_tasks import MemorySteps
 from vrag_nb.nano.model import FACTOR, NanoSize, build_nano_vlm, build_processor, save_checkpoint
 from vrag_nb.nano.optimisation import load_state, training_dtype
 from vrag_nb.nano.plan import tokenizer as make_tokenizer
@@ -349,3 +350,25 @@ def test_the_retriever_learns_on_pages_that_were_seen_once_and_resumes(pool, pro
         assert load_state(tmp_path / "state.pt")["step"] == steps
     assert torch.equal(model.visual.blocks[0].attn.qkv.weight, tower)
     assert not torch.equal(model.language_model.layers[0].mlp.up_proj.weight, text)
+
+
+def test_memory_steps_are_single_steps_of_vimrags_expert_on_drawn_pages(pool, processor):
+    rng, draw = random.Random(0), MemorySteps(pool)
+    samples = [sample for _ in range(60) for sample in draw(rng, 0.0)]
+    kinds = {"search": "add_search_node", "found": '"is_useful": true', "missed": '"is_useful": false'}
+    kinds |= {"answer": "add_answer_node"}
+    assert {sample.kind for sample in samples} == set(kinds)
+    for sample in samples:
+        said = "".join(sample.turns[-1][1])
+        assert kinds[sample.kind] in said
+        assert sample.learn_from == len(sample.turns) - 1
+        assert all(
+            BUDGET.min_pixels <= image.width * image.height <= BUDGET.max_pixels
+            for image in sample.images[-len(sample.words) :]
+            if sample.words
+        )
+    reading = [sample for sample in samples if any(look.printed for look in sample.looks)]
+    assert reading, "no step was told where the value is read"
+    assert all(look.printed in "".join(one.turns[-1][1]) for one in reading for look in one.looks)
+    batch = collate(reading[:2], processor)
+    assert looking_targets(reading[:2], batch["input_ids"], processor.tokenizer).pointers["answer"].rows.tolist()

@@ -65,7 +65,11 @@ class ProfileError(ValueError):
 
 
 class Profile(Part):
-    """See the module's docstring. `name` is a label for people and records."""
+    """See the module's docstring. `name` is a label for people and records.
+
+    legible_only: ask only what can be read on a page shown whole (`Question.needs_crop` is false), of an agent that
+    cannot crop.
+    """
 
     name: str
     corpus: CorpusPart
@@ -74,6 +78,7 @@ class Profile(Part):
     agent: AgentPart = VRAGPart()
     evaluation: EvaluationPart = EvaluationPart()
     learning: LearningPart | None = None
+    legible_only: bool = False
 
     @property
     def corpus_folder(self) -> Path:
@@ -266,7 +271,8 @@ class Profile(Part):
         from vrag_nb.records import read_questions
 
         inside = self.corpus_folder / name
-        return read_questions(inside if inside.is_file() else project_path(name))
+        found = read_questions(inside if inside.is_file() else project_path(name))
+        return [one for one in found if not (self.legible_only and one.needs_crop)]
 
     # learning
 

@@ -28,6 +28,7 @@ class _Clue:
     page_id: str
     queries: tuple[str, ...]
     finding: str
+    read: str = ""  # the value that is read off it, where the question asks for that one alone
 
 
 class MemoryPlanner(Policy):
@@ -120,8 +121,9 @@ def _clues(question: Question) -> list[_Clue]:
             f"{fact['description'].strip()}: {fact['value']}" for fact in facts if fact.get("value")
         )
         name = page_id(question.document, page)
-        finding = f"{told}." if told else f"{name} is about it."
-        clues.append(_Clue(name, tuple(dict.fromkeys(queries)), _plain(finding)))
+        read = "" if _span(question) or len(question.needed_facts) != 1 else _plain(str(facts[0].get("value") or ""))
+        finding = f"It is {read}." if read else f"{told}." if told else f"{name} is about it."
+        clues.append(_Clue(name, tuple(dict.fromkeys(queries)), _plain(finding), read))
     return clues
 
 
@@ -168,7 +170,8 @@ def _written_down(
         told = [*known, *dict.fromkeys(tried), *told]
     new = {clue.page_id for clue in seen}
     judged = [_judged(item, item.page_id in new, span) for item in items]
-    thought = "That is it." if seen else "It is not there."
+    read = seen[0].read if seen else ""
+    thought = f"I read {read}." if read else "That is it." if seen else "It is not there."
     return _call(thought, "memorise", {"summarize": " ".join(told), "memorize": judged})
 
 

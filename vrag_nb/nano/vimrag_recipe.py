@@ -1,6 +1,7 @@
 """How `nano-vimrag` is made: the nano agent, taught VimRAG's protocol by an expert that is told the gold.
 
     python -m vrag_nb.nano.vimrag_recipe --out data/runs/nano-vimrag [--questions 800] [--steps 480] [--seconds 2000]
+        [--lesson-seconds 2300 2000]
 
 1. Every kind of memory is sampled, each with training questions of its own, so that the rows of the memory ablation are
    asked of a model that has met them: half `multimodal` (the paper trains with equal shares of the pixels and answers
@@ -9,8 +10,12 @@
 2. SFT on all of it (`learning.sft`).
 3. The same rows again under the nano models' own optimiser, beside first calls whose words are exchanged for random
    ones: a call quotes its question letter by letter, and the words of a few dozen decks teach the words, not to quote.
+4. Lessons on pages drawn for them, from the mean of stage 3's weights, which know the protocol and have unlearned to
+   read, and the nano agent's: single steps of the same expert (`nano.memory_tasks`) beside the agent's own turns
+   (`nano.expert`), then without these, whose protocol is another.
 
-Every stage goes on where it was cut short.
+`--lessons-from CHECKPOINT` begins with stage 4, on other weights than stage 3's (the shipped ones were made so, from
+earlier ones of stage 3). Every stage goes on where it was cut short.
 """
 
 from __future__ import annotations
@@ -19,6 +24,7 @@ import argparse
 import random
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -31,7 +37,12 @@ from vrag_nb.agent.searching import Engine
 from vrag_nb.learning.sampled_data import read_conversation, read_rows
 from vrag_nb.learning.stages import finetune, sample_experts
 from vrag_nb.nano.aligning import Stream, train_streams
+from vrag_nb.nano.deck_tasks import DeckPool
+from vrag_nb.nano.expert import ExpertTurns
+from vrag_nb.nano.looking import WEIGHTS
+from vrag_nb.nano.memory_tasks import MemorySteps
 from vrag_nb.nano.model import save_checkpoint
+from vrag_nb.nano.plan import Recipe, mixed_deck
 from vrag_nb.nano.samples import WORD, Sample
 from vrag_nb.nano.scribbles import random_word
 from vrag_nb.paths import project_path
@@ -44,6 +55,10 @@ SHARES = {"multimodal": 0.5, "graph": 0.25, "summary": 0.25}
 def with_memory(profile: Profile, memory: str) -> Profile:
     """The same profile with another kind of memory."""
     return profile.model_copy(update={"agent": profile.agent.model_copy(update={"memory": memory})})
+
+
+def _all_asked(profile: Profile) -> Profile:
+    return profile.model_copy(update={"legible_only": False})
 
 
 def shared_out(questions: Sequence[Question]) -> dict[str, list[Question]]:
@@ -128,6 +143,33 @@ def practise(tuned: Path, data: Path, out: Path, seconds: float, seed: int) -> N
         model, processor, streams, out / "practice", seconds,
         seed=seed, muon_lr=1.5e-3, adamw_lr=5e-4, decay=0.5, looking_weights=without, compile_text=False,
     )  # fmt: skip
+    save_checkpoint(model, processor, out / "practised")
+
+
+def teach(practised: Path, agent: Path, out: Path, seconds: Sequence[float], seed: int) -> None:
+    """Stage 4: the final weights in `out / "alone" / "weights"`. `seconds`: beside the agent's turns, then alone."""
+    model = Qwen2_5_VLForConditionalGeneration.from_pretrained(practised, dtype=torch.float32)
+    reader = Qwen2_5_VLForConditionalGeneration.from_pretrained(agent, dtype=torch.float32).state_dict()
+    model.load_state_dict({name: (value + reader[name]) / 2 for name, value in model.state_dict().items()})
+    save_checkpoint(model, AutoProcessor.from_pretrained(practised), out / "blended")
+    pool = DeckPool(partial(mixed_deck, Recipe(seed=seed)), size=14, draws_per_deck=100)
+    turns = Stream("turn", ExpertTurns(pool), 12, buckets=4)
+    _lessons(out / "blended", [_steps(pool, 8), turns], out / "lessons", seconds[0], seed, 0.3)
+    _lessons(out / "lessons" / "weights", [_steps(pool, 16)], out / "alone", seconds[1], seed + 1, 0.5)
+
+
+def _steps(pool: DeckPool, batch_size: int) -> Stream:
+    return Stream("memory", MemorySteps(pool), batch_size, buckets=6)
+
+
+def _lessons(start: Path, streams: list[Stream], out: Path, seconds: float, seed: int, looking: float) -> None:
+    """One half. `looking`: what the looking heads weigh, which begin anew and say noise at first."""
+    model = Qwen2_5_VLForConditionalGeneration.from_pretrained(start, dtype=torch.float32)
+    processor = AutoProcessor.from_pretrained(start)
+    train_streams(
+        model, processor, streams, out, seconds, seed=seed, muon_lr=2e-3, adamw_lr=6e-4, decay=0.5,
+        looking_weights={name: looking * weight for name, weight in WEIGHTS.items()},
+    )  # fmt: skip
     save_checkpoint(model, processor, out / "weights")
 
 
@@ -138,15 +180,22 @@ def main() -> None:
     parser.add_argument("--questions", type=int, default=800)
     parser.add_argument("--steps", type=int, default=480)
     parser.add_argument("--seconds", type=float, default=2000, help="of stage 3")
+    parser.add_argument("--lesson-seconds", type=float, nargs=2, default=[2300, 2000], help="of stage 4's two halves")
+    parser.add_argument("--lessons-from", help="a checkpoint that knows the protocol, in place of stages 1 to 3")
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     profile, out = load_profile(options.profile), project_path(options.out)
-    asked = sample(profile.training_questions()[0], options.questions, profile.taught.seed)
-    data = sample_memories(profile, asked, out / "sampled", profile.search_engine())
-    tuned = finetune(profile, data, out / "sft", max_steps=options.steps)
-    practise(tuned, data, out, options.seconds, profile.taught.seed)
-    print(f"{out / 'weights'}: copy it to data/models/nano-vimrag to ship it")
+    seed, practised = profile.taught.seed, options.lessons_from
+    if not practised:
+        # Every question is asked here: what is learned in stages 1 to 3 is the protocol.
+        asked = sample(_all_asked(profile).training_questions()[0], options.questions, seed)
+        data = sample_memories(profile, asked, out / "sampled", profile.search_engine())
+        tuned = finetune(profile, data, out / "sft", max_steps=options.steps)
+        practise(tuned, data, out, options.seconds, seed)
+    agent = project_path(profile.base_checkpoint)
+    teach(project_path(practised or str(out / "practised")), agent, out, options.lesson_seconds, seed)
+    print(f"{out / 'alone' / 'weights'}: copy it to data/models/nano-vimrag to ship it")
 
 
 if __name__ == "__main__":
