@@ -10,14 +10,14 @@ import torch
 from vrag_nb.nano.grafting import graft
 from vrag_nb.nano.model import NanoSize, build_nano_vlm, build_processor
 from vrag_nb.nano.plan import tokenizer
-from vrag_nb.nano.sheets import SheetPool
+from vrag_nb.nano.windows import printed_window
 
 TINY = NanoSize(text_width=32, text_layers=1, text_heads=2, vision_width=32, vision_layers=2, vision_heads=2)
 
 
 def _batches(count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    pool, rng = SheetPool(size=2), random.Random(0)
-    images = [pool.draw(rng, 0.5)[0] for _ in range(count)]
+    rng = random.Random(0)
+    images = [printed_window(rng)[0] for _ in range(count)]
     inputs = build_processor(tokenizer()).image_processor(images=images, do_resize=False, return_tensors="pt")
     return [(inputs["pixel_values"], inputs["image_grid_thw"])]
 

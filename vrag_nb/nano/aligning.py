@@ -23,6 +23,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from transformers import Qwen2_5_VLForConditionalGeneration, Qwen2_5_VLProcessor
 
 from vrag_nb.learning.curves import RunLog
+from vrag_nb.nano import replicas
 from vrag_nb.nano.attention import linear_patch_embedding, use_block_attention, use_window_attention
 from vrag_nb.nano.looking import Looking, Targets
 from vrag_nb.nano.model import FACTOR
@@ -49,7 +50,7 @@ class StreamBatches(IterableDataset):
     """Yields (stream name, sample kinds, batch, targets of `looking`) in rotation over the streams."""
 
     def __init__(
-        self, streams: list[Stream], processor: Qwen2_5_VLProcessor, difficulties: Mapping[str, Level], seed: int
+        self, streams: list[Stream], processor: Qwen2_5_VLProcessor, difficulties: Mapping[str, Level], seed: str
     ) -> None:
         self.streams, self.processor, self.difficulties, self.seed = streams, processor, difficulties, seed
 
@@ -123,6 +124,8 @@ def train_streams(
 ) -> None:
     """Train in place for a wall-clock budget; state and log under `folder`, resumable after a kill.
 
+    Of several processes (`replicas`) each draws samples of its own; the first one's log and state are kept.
+
     compile_text: compile the language model first (a minute, then 1.6 times as fast); needs a C++ compiler, so it is
     left out where there is none.
     """
@@ -149,13 +152,13 @@ def train_streams(
         running, found = RunningMatch(state["running"]), RunningMatch(state["found"])
         for name, level in state["difficulties"].items():
             difficulties[name].value = level
-    log = RunLog(folder / "log.jsonl", step)
-    batches = StreamBatches(streams, processor, difficulties, seed * 7919 + step)
+    log = RunLog(folder / "log.jsonl", step) if replicas.rank() == 0 else None
+    batches = StreamBatches(streams, processor, difficulties, f"{seed * 7919 + step}/{replicas.rank()}")
     loader = iter(DataLoader(batches, batch_size=None, num_workers=workers, prefetch_factor=6 if workers else None))
     by_name = {stream.name: stream for stream in streams}
     model.train()
     started, waited = time.perf_counter() - spent, 0.0
-    done = progress(spent, seconds, step, steps)
+    done = replicas.of_the_first(progress(spent, seconds, step, steps))
     while done < 1:
         losses = {}
         for _ in streams:
@@ -176,8 +179,8 @@ def train_streams(
             _promote(stream, difficulties[name], running if stream.promote_on == "match" else found, kinds)
         optimisers.step(done)
         step, spent = step + 1, time.perf_counter() - started
-        done = progress(spent, seconds, step, steps)
-        if step % 10 == 0 or step == 1:
+        done = replicas.of_the_first(progress(spent, seconds, step, steps))
+        if log and (step % 10 == 0 or step == 1):
             log.write(
                 step=step,
                 seconds=spent,
@@ -188,7 +191,7 @@ def train_streams(
                 **{f"found/{k}": v for k, v in sorted(found.means.items()) if v},
                 **{f"difficulty/{k}": v.value for k, v in difficulties.items()},
             )
-        if step % 50 == 0 or done >= 1:
+        if log and (step % 50 == 0 or done >= 1):
             save_state(
                 folder / "state.pt",
                 {

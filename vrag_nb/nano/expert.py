@@ -21,7 +21,7 @@ from vrag_nb.agent.prompting import fill_prompt, load_prompt
 from vrag_nb.learning.experts import PrivilegedPlanner, search_words
 from vrag_nb.nano.deck_tasks import BUDGET, Box, DeckPool, DrawnPage, look_for, written_box
 from vrag_nb.nano.looking import Look
-from vrag_nb.nano.samples import Sample
+from vrag_nb.nano.samples import Sample, telling_words
 from vrag_nb.records import Hit, Page, Question, page_id
 
 EXPERT_SETTINGS = Settings(
@@ -31,6 +31,8 @@ EXPERT_SETTINGS = Settings(
     max_pixels=BUDGET.max_pixels,
     caption="{question}",
 )
+
+RIVALS = 4  # so many wrong pages vie for being shown
 
 
 class DeckPages(PageStore):
@@ -166,10 +168,11 @@ class ExpertTurns:
         if kind < 0.5:
             box = jittered(rng, page.box(tuple(fact["box"])), page.image.size, rng.uniform(0, 0.3))
             return self._turn("crop", rng, question, pages, number, told_answer(question), box)
-        if kind < 0.8 or len(pages) == 1:
+        if kind < 0.77 or len(pages) == 1:
             said = enlarging(question, page) if question.needs_crop else told_answer(question)
             return self._turn("enlarge" if question.needs_crop else "page", rng, question, pages, number, said)
-        wrong = rng.choice([other for other in range(1, len(pages) + 1) if other != number])
+        others = [other for other in range(1, len(pages) + 1) if other != number]
+        wrong = likest(question, pages, rng.sample(others, min(RIVALS, len(others))))
         said = f"<think>Not the right page.</think>\n<search>{search_words(question)}</search>"
         return self._turn("wrong", rng, question, pages, wrong, said)
 
@@ -194,6 +197,16 @@ class ExpertTurns:
         look = look_for(question, page, number, len(turns) - 1, 0, box)
         looks, words = [look] if look else [], [page.words_in(box)]
         return Sample(kind, turns, learn_from=len(turns) - 1, words=words, looks=looks, glyphs=[glyphs])
+
+
+def likest(question: Question, pages: list[DrawnPage], numbers: list[int]) -> int:
+    """Of these pages the one with most of the question's words: what a search ranks first when it errs."""
+    asked = telling_words(question.query)
+
+    def shared(number: int) -> int:
+        return len(asked & telling_words(" ".join(word for word, _ in pages[number - 1].words)))
+
+    return max(numbers, key=shared)
 
 
 def told_answer(question: Question) -> str:

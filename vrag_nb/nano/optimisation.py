@@ -57,10 +57,12 @@ class Optimisers:
     def step(self, progress: float, clip: float = 1.0) -> float:
         """Clip, step, clear gradients. Returns the gradient norm before clipping; a non-finite one skips the step.
 
-        Of several processes (`replicas`) each must have gradients of the same parameters; they are averaged.
+        Gradients are averaged over the processes of a run (`replicas`); one that has none counts as zero.
         """
+        several = replicas.count() > 1
         for parameter, master in self.pairs:
-            master.grad = None if parameter.grad is None else parameter.grad.float()
+            missing = torch.zeros_like(master) if several else None
+            master.grad = missing if parameter.grad is None else parameter.grad.float()
             parameter.grad = None
         replicas.average([master.grad for _, master in self.pairs if master.grad is not None])
         norm = float(nn.utils.clip_grad_norm_([master for _, master in self.pairs], clip))

@@ -39,6 +39,7 @@ class Recipe:
     find_seconds: float = 5400
     twin_seconds: float = 1500
     retriever_decks: int = 150
+    window_files: int = 250
 
     @classmethod
     def scaled(cls, scale: float, **changes: Any) -> Recipe:
@@ -92,6 +93,7 @@ def corpus_deck(recipe: Recipe, seed: int, split: str = "train") -> tuple[bytes,
     return (recipe.corpus / "documents" / f"{document}.pdf").read_bytes(), by_document[document]
 
 
-def mixed_deck(recipe: Recipe, seed: int) -> tuple[bytes, list[Question]]:
-    """Half the time a deck of invented tables, half the time one of real train tables."""
-    return pretraining_deck(seed, questions=(60, 90)) if seed % 2 else corpus_deck(recipe, seed)
+def mixed_deck(recipe: Recipe, seed: int, drawn: float = 0.5) -> tuple[bytes, list[Question]]:
+    """A deck drawn for the occasion, mostly of invented tables, with probability `drawn`; else one of the corpus."""
+    drawn_now = random.Random(f"{seed}/kind").random() < drawn
+    return pretraining_deck(seed, questions=(60, 90)) if drawn_now else corpus_deck(recipe, seed)

@@ -88,10 +88,9 @@ class Reader(nn.Module):
         use_window_attention(self.visual)
         self.glyphs, self.letters = GlyphHead(text_config.hidden_size), LetterHead(text_config.hidden_size)
 
-    def forward(self, batch: dict[str, torch.Tensor], heads_only: bool) -> tuple[torch.Tensor, dict[str, float]]:
+    def forward(self, batch: dict[str, torch.Tensor]) -> tuple[torch.Tensor, dict[str, float]]:
         """The summed loss on a batch of `GlyphBatches`, and accuracies: of written slots, of letters by their place."""
-        with torch.set_grad_enabled(not heads_only):
-            tokens = self.visual(batch["pixel_values"], grid_thw=batch["image_grid_thw"]).pooler_output
+        tokens = self.visual(batch["pixel_values"], grid_thw=batch["image_grid_thw"]).pooler_output
         loss, right = glyph_loss(self.glyphs(tokens), batch["targets"])
         kinds, squares = batch["letters"].unbind(-1)
         logits = self.letters(tokens[squares], batch["places"]).float()
@@ -115,17 +114,14 @@ def train_reading(
     decay: float = 0.4,
     workers: int = 1,
     heads_from: Path | None = None,
-    heads_first: int = 0,
-    difficulty: float = 0.0,
     promote_at: float = 0.8,
     difficulty_step: float = 0.01,
 ) -> None:
     """Train `model.model.visual` in place for a wall-clock budget; state and log under `folder`, resumable.
 
-    The difficulty, at first `difficulty`, rises by `difficulty_step` whenever the running accuracy over written slots
+    The difficulty, at first 0, rises by `difficulty_step` whenever the running accuracy over written slots
     is above `promote_at`; a character on the border of two squares shifts the slots after it, so perfect accuracy is
-    out of reach. For the first `heads_first` steps the tower is left alone. Of several processes (`replicas`) each
-    draws its own; the first one's log and state are kept.
+    out of reach. Of several processes (`replicas`) each draws its own; the first one's log and state are kept.
     """
     torch.manual_seed(seed)
     reader = Reader(model)
@@ -134,7 +130,7 @@ def train_reading(
         reader.letters.load_state_dict(earlier["letters"])
     to_training_dtype(reader)
     optimisers = Optimisers(reader.named_parameters(), muon_lr, adamw_lr, decay=decay)
-    step, spent, means, level = 0, 0.0, {"accuracy": 0.0, "letters": 0.0}, Value(c_double, difficulty)
+    step, spent, means, level = 0, 0.0, {"accuracy": 0.0, "letters": 0.0}, Value(c_double, 0.0)
     if state := load_state(folder / "state.pt"):
         reader.visual.load_state_dict(state["visual"])
         reader.glyphs.load_state_dict(state["head"])
@@ -150,7 +146,7 @@ def train_reading(
         before = time.perf_counter()
         batch = next(loader)
         waited += time.perf_counter() - before
-        loss, shares = reader(batch, heads_only=step < heads_first)
+        loss, shares = reader(batch)
         loss.backward()
         optimisers.step(done)
         step, spent = step + 1, time.perf_counter() - started

@@ -31,9 +31,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from PIL import Image
 from transformers import Qwen2_5_VLForConditionalGeneration
 
+from vrag_nb.denormals import flush_denormals
 from vrag_nb.documents.decks.generate import pretraining_deck
 from vrag_nb.nano import replicas
 from vrag_nb.nano.aligning import Stream, train_streams
@@ -46,7 +49,8 @@ from vrag_nb.nano.model import build_processor, save_checkpoint
 from vrag_nb.nano.plan import Recipe, fresh_model, load_earlier, mixed_deck, tokenizer
 from vrag_nb.nano.reading import Drawing, draw_scribble, train_reading
 from vrag_nb.nano.retriever_stages import find, match, retrieve, twin, weigh
-from vrag_nb.nano.sheets import SheetPool, as_jpeg
+from vrag_nb.nano.seeing import train_seeing
+from vrag_nb.nano.windows import WindowFiles, draw_windows
 from vrag_nb.nano.wording import copied_words, searches
 
 
@@ -135,17 +139,14 @@ def align(recipe: Recipe) -> None:
     save_checkpoint(model, processor, recipe.models / "nano-base")
 
 
-def playing(recipe: Recipe, read_at: float = 0.0, table_at: float = 0.0) -> list[Stream]:
-    """What the agent is taught: the expert's trajectories and turns, and reading and searching beside them.
-
-    read_at, table_at: at which difficulty strips and tables begin.
-    """
+def playing(recipe: Recipe) -> list[Stream]:
+    """What the agent is taught: the expert's trajectories and turns, and reading and searching beside them."""
     pool = DeckPool(partial(mixed_deck, recipe), size=14, draws_per_deck=120)
     return [
         Stream("act", ExpertSamples(pool, max_turns=5), 4, buckets=6),
         Stream("turn", ExpertTurns(pool), 28, buckets=4),
-        Stream("read", reading_strip, 64, promote_at=0.5, difficulty_step=0.02, difficulty=read_at),
-        Stream("table", drawn_table, 24, difficulty=table_at),
+        Stream("read", reading_strip, 64, promote_at=0.5, difficulty_step=0.02),
+        Stream("table", drawn_table, 24),
         Stream("search", searches(pool), 8, buckets=4),
     ]
 
@@ -179,44 +180,25 @@ def _train_agent(
     save_checkpoint(model, processor, recipe.models / "nano-agent")
 
 
-class Views:
-    """Draws windows of sheets, and one in `page_every` of a deck page; now and then as a JPEG file makes them look.
-
-    A sheet's squares hold four times the letters of a page's. In turn, not at random: batches are all as large then.
-    """
-
-    def __init__(self, tasks: DeckTasks, sheets: SheetPool, page_every: int = 6) -> None:
-        self.tasks, self.sheets, self.page_every, self.draws = tasks, sheets, page_every, 0
-
-    def __call__(self, rng: random.Random, difficulty: float) -> Drawing:
-        self.draws += 1
-        image, glyphs = (self.sheets.draw if self.draws % self.page_every else self.tasks.glyphs)(rng, difficulty)
-        return (as_jpeg(image, rng.randint(35, 90)) if rng.random() < 0.17 else image), glyphs
+def tower_windows(recipe: Recipe) -> WindowFiles:
+    """What `see` teaches with, drawn where it is not there yet: some three hours of it fit in five gigabytes."""
+    draw = partial(
+        draw_windows, recipe.runs / "windows", partial(mixed_deck, recipe), recipe.window_files, seed=recipe.seed
+    )
+    if replicas.rank() == 0:
+        draw(processes=recipe.threads)
+    replicas.wait()
+    return draw()
 
 
 def see(recipe: Recipe) -> None:
-    """Nothing but reading: an hour of it shows the tower more letters than all of `act` did."""
+    """Nothing but reading: half an hour of it shows the tower more letters than all of `act` did."""
     model = Qwen2_5_VLForConditionalGeneration.from_pretrained(recipe.models / "nano-agent", dtype=torch.float32)
-    tasks = DeckTasks(DeckPool(partial(mixed_deck, recipe), size=14, draws_per_deck=300))
-    train_reading(
-        model,
-        build_processor(tokenizer()).image_processor,
-        recipe.runs / "see",
-        recipe.see_seconds,
-        draw=Views(tasks, SheetPool()),
-        batch_size=32,
-        workers=0,
-        muon_lr=4e-3,
-        adamw_lr=1.2e-3,
-        decay=0.6,
-        seed=recipe.seed + 2,
-        heads_first=60,
-        difficulty=1.0,
-    )
+    train_seeing(model.model.visual, tower_windows(recipe), recipe.runs / "see", recipe.see_seconds, seed=recipe.seed)
 
 
 def settle(recipe: Recipe) -> None:
-    """The shipped agent on the tower of `see`, grafted: the same lessons as `act`, on what the tower says now.
+    """The agent on the tower of `see`, grafted: the same lessons as `act`, on what the tower says now.
 
     The tower's blocks stay as they are. The looking heads begin anew and weigh little: what they say at first is noise.
     """
@@ -224,20 +206,32 @@ def settle(recipe: Recipe) -> None:
     tower = model.model.visual
     earlier = deepcopy(tower)
     load_earlier(model, recipe.runs / "see")
-    pool = DeckPool(partial(mixed_deck, recipe), size=8, draws_per_deck=300)
-    met = graft(tower, earlier, viewed(Views(DeckTasks(pool), SheetPool(), page_every=2), recipe.seed))
+    met = graft(tower, earlier, as_patches(tower_windows(recipe), recipe.seed))
     print(f"of what the tower said before, {met:.0%} is what it says now", flush=True)
     quietly = {name: 0.3 * weight for name, weight in WEIGHTS.items()}
-    streams, folder = playing(recipe, 0.14, 0.29), recipe.runs / "settle"
-    _train_agent(recipe, model, streams, folder, recipe.settle_seconds, workers=0, looking_weights=quietly)
+    _train_agent(
+        recipe, model, settling(recipe), recipe.runs / "settle", recipe.settle_seconds, looking_weights=quietly
+    )
 
 
-def viewed(views: Views, seed: int, batches: int = 30) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Pixels and grids of 16 windows a batch, for `graft`: some forty thousand squares in all."""
-    rng, processor = random.Random(seed), build_processor(tokenizer()).image_processor
+def settling(recipe: Recipe) -> list[Stream]:
+    """The lessons of `act` in smaller batches, more of them single turns, fewer of them on the decks of the corpus."""
+    pool = DeckPool(partial(mixed_deck, recipe, drawn=0.8), size=14, draws_per_deck=120)
+    return [
+        Stream("act", ExpertSamples(pool, max_turns=5), 1, buckets=8),
+        Stream("turn", ExpertTurns(pool), 10, buckets=4),
+        Stream("read", reading_strip, 24, promote_at=0.5, difficulty_step=0.02, difficulty=0.14),
+        Stream("table", drawn_table, 10, difficulty=0.29),
+        Stream("search", searches(pool), 3, buckets=4),
+    ]
+
+
+def as_patches(windows: WindowFiles, seed: int, batches: int = 30) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Pixels and grids of 16 windows a batch, for `graft`: some thirty thousand squares in all."""
+    rng, processor = np.random.default_rng(seed), build_processor(tokenizer()).image_processor
     for _ in range(batches):
-        images = [views(rng, 1.0)[0] for _ in range(16)]
-        inputs = processor(images=images, do_resize=False, return_tensors="pt")
+        pixels, _ = windows.pick(rng.choice(len(windows), 16))
+        inputs = processor(images=[Image.fromarray(one) for one in pixels], do_resize=False, return_tensors="pt")
         yield inputs["pixel_values"], inputs["image_grid_thw"]
 
 
@@ -264,6 +258,7 @@ def run_stages(recipe: Recipe, stages: Sequence[str]) -> None:
     if unknown := sorted(set(stages) - set(STAGES)):
         raise ValueError(f"unknown stage {', '.join(unknown)}; there are {', '.join(STAGES)}")
     torch.set_num_threads(recipe.threads)
+    flush_denormals()
     replicas.join()
     for stage in stages:
         print(f"stage {stage}", flush=True)

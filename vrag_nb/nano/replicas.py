@@ -24,6 +24,17 @@ def rank() -> int:
     return dist.get_rank() if dist.is_initialized() else 0
 
 
+def count() -> int:
+    """How many processes there are."""
+    return dist.get_world_size() if dist.is_initialized() else 1
+
+
+def wait() -> None:
+    """Until every process is here."""
+    if dist.is_initialized():
+        dist.barrier()
+
+
 def average(tensors: Sequence[torch.Tensor]) -> None:
     """Put the mean over all processes into tensors that every process has."""
     if dist.is_initialized() and tensors:

@@ -34,6 +34,7 @@ from transformers import AutoProcessor, Qwen2_5_VLForConditionalGeneration
 
 from vrag_nb.agent.policy import Conversation, Text
 from vrag_nb.agent.searching import Engine
+from vrag_nb.denormals import flush_denormals
 from vrag_nb.learning.sampled_data import read_conversation, read_rows
 from vrag_nb.learning.stages import finetune, sample_experts
 from vrag_nb.nano.aligning import Stream, train_streams
@@ -185,6 +186,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
+    flush_denormals()
     profile, out = load_profile(options.profile), project_path(options.out)
     seed, practised = profile.taught.seed, options.lessons_from
     if not practised:

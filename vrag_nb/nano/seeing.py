@@ -1,0 +1,158 @@
+"""The vision tower learns to read from windows of one size, compiled, and nothing else runs beside it.
+
+What a language model says can be no better than what its tower sees, and a step of the tower alone costs a twentieth
+of one that also answers questions. Every window has the same size, so that the tower's forward pass can be written
+without the gathering and padding of transformers' own (`StillTower`, same weights, same numbers) and compiled.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from vrag_nb.learning.curves import RunLog
+from vrag_nb.nano import replicas
+from vrag_nb.nano.cells import CellHead, cell_loss
+from vrag_nb.nano.model import FACTOR
+from vrag_nb.nano.optimisation import Optimisers, load_state, progress, save_state
+from vrag_nb.nano.windows import SIDE, SQUARES, WindowFiles
+
+MOST_LETTERS = 90  # a window is drawn the more often the more letters it has, up to so many
+
+
+class StillTower(nn.Module):
+    """The forward pass of a Qwen2.5-VL vision tower on images of SIDE x SIDE pixels, on the tower's own weights."""
+
+    order: torch.Tensor
+    places: torch.Tensor
+    cos: torch.Tensor
+    sin: torch.Tensor
+
+    def __init__(self, visual: Any) -> None:
+        super().__init__()
+        self.visual = visual
+        config = visual.config
+        self.patch, self.heads = config.patch_size, config.num_heads
+        self.head_dim, self.full = config.hidden_size // config.num_heads, set(config.fullatt_block_indexes)
+        merge, window = config.spatial_merge_size, config.window_size // FACTOR
+        across, self.side = SQUARES // window, SIDE // self.patch
+        self.windows = across**2
+        # Patches in the order window, square, patch, so that windows are runs of tokens and squares runs of patches.
+        grid = torch.arange(self.side**2).view(across, window, merge, across, window, merge)
+        order = grid.permute(0, 3, 1, 4, 2, 5).flatten()
+        squares = torch.arange(SQUARES**2).view(across, window, across, window).permute(0, 2, 1, 3).flatten()
+        rates = 10_000 ** -(torch.arange(0, self.head_dim // 2, 2) / (self.head_dim // 2))
+        turns = torch.cat([(order // self.side)[:, None] * rates, (order % self.side)[:, None] * rates], -1).repeat(
+            1, 2
+        )
+        self.register_buffer("order", order, persistent=False)
+        self.register_buffer("places", squares.argsort(), persistent=False)
+        self.register_buffer("cos", turns.cos()[:, None], persistent=False)
+        self.register_buffer("sin", turns.sin()[:, None], persistent=False)
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        """(batch, SIDE, SIDE, 3) as the image processor scales them -> (batch, SQUARES ** 2, width), row by row."""
+        visual, batch = self.visual, len(pixels)
+        patches = pixels.view(batch, self.side, self.patch, self.side, self.patch, 3).permute(0, 1, 3, 5, 2, 4)
+        patches = patches.reshape(batch, self.side**2, -1)[:, self.order]
+        kernel = visual.patch_embed.proj.weight.sum(2).flatten(1)  # an image is a video of the same two frames
+        hidden = nn.functional.linear(patches, kernel)
+        for number, block in enumerate(visual.blocks):
+            windows = 1 if number in self.full else self.windows
+            hidden = hidden + self._attend(block.attn, block.norm1(hidden), windows)
+            hidden = hidden + block.mlp(block.norm2(hidden))
+        merged = visual.merger.ln_q(hidden).reshape(batch, SQUARES**2, -1)
+        return visual.merger.mlp(merged)[:, self.places]
+
+    def _attend(self, attention: Any, hidden: torch.Tensor, windows: int) -> torch.Tensor:
+        batch, length, width = hidden.shape
+        query, key, value = attention.qkv(hidden).view(batch, length, 3, self.heads, self.head_dim).unbind(2)
+        query, key = self._turned(query), self._turned(key)
+        query, key, value = (
+            part.reshape(batch * windows, -1, self.heads, self.head_dim).transpose(1, 2) for part in (query, key, value)
+        )
+        met = (query @ key.transpose(2, 3) * self.head_dim**-0.5).softmax(-1) @ value
+        return attention.proj(met.transpose(1, 2).reshape(batch, length, width))
+
+    def _turned(self, part: torch.Tensor) -> torch.Tensor:
+        half = self.head_dim // 2
+        return part * self.cos + torch.cat([-part[..., half:], part[..., :half]], -1) * self.sin
+
+
+def scaled(images: np.ndarray, rng: np.random.Generator | None = None) -> torch.Tensor:
+    """uint8 images as a nano processor scales them (white is 0, black -3); with `rng`, fainter or inverted at times."""
+    pixels = (torch.from_numpy(images).float() / 255 - 1) * 3
+    if rng is None:
+        return pixels
+    if rng.random() < 0.5:
+        pixels = pixels * torch.from_numpy(rng.uniform(0.55, 1, (len(images), 1, 1, 1)).astype(np.float32))
+    return -3 - pixels if rng.random() < 0.15 else pixels
+
+
+def train_seeing(
+    visual: Any,
+    windows: WindowFiles,
+    folder: Path,
+    seconds: float,
+    *,
+    steps: int | None = None,
+    batch_size: int = 16,
+    muon_lr: float = 4e-3,
+    adamw_lr: float = 1.5e-3,
+    decay: float = 0.5,
+    seed: int = 0,
+    compiled: bool = True,
+) -> None:
+    """Train a tower in place (float32) for a wall-clock budget; state and log under `folder`, resumable.
+
+    Of several processes (`replicas`) each takes `batch_size` windows a step; the first one's log and state are kept.
+    """
+    torch.manual_seed(seed)
+    tower, head = StillTower(visual), CellHead(visual.config.out_hidden_size)
+    step, spent, accuracy = 0, 0.0, 0.0
+    state = load_state(folder / "state.pt")
+    if state:
+        visual.load_state_dict(state["visual"])
+        head.load_state_dict(state["head"])
+        step, spent, accuracy = state["step"], state["spent"], state["accuracy"]
+    named = [*visual.named_parameters("visual"), *head.named_parameters("head")]
+    optimisers = Optimisers(named, muon_lr, adamw_lr, decay=decay)
+    if state:
+        optimisers.load_state_dict(state["optimisers"])
+    model: Any = nn.Sequential(tower, head)
+    if compiled and shutil.which("g++"):
+        model = torch.compile(model, dynamic=False)
+    log = RunLog(folder / "log.jsonl", step) if replicas.rank() == 0 else None
+    rng = np.random.default_rng([seed, step, replicas.rank()])
+    shares = np.minimum(windows.letters, MOST_LETTERS) + 12.0
+    shares /= shares.sum()
+    started = time.perf_counter() - spent
+    done = replicas.of_the_first(progress(spent, seconds, step, steps))
+    while done < 1:
+        images, targets = windows.pick(rng.choice(len(windows), batch_size, p=shares))
+        loss, right = cell_loss(model(scaled(images, rng)), torch.from_numpy(targets))
+        loss.backward()
+        optimisers.step(done)
+        step, spent = step + 1, time.perf_counter() - started
+        done = replicas.of_the_first(progress(spent, seconds, step, steps))
+        accuracy = 0.95 * accuracy + 0.05 * right
+        if log and (step % 20 == 0 or step == 1):
+            log.write(step=step, seconds=spent, loss=loss.item(), cells=accuracy)
+        if log and (step % 200 == 0 or done >= 1):
+            save_state(
+                folder / "state.pt",
+                {
+                    "visual": visual.state_dict(),
+                    "head": head.state_dict(),
+                    "optimisers": optimisers.state_dict(),
+                    "step": step,
+                    "spent": spent,
+                    "accuracy": accuracy,
+                },
+            )
