@@ -15,8 +15,8 @@ import random
 import time
 from functools import partial
 from pathlib import Path
+from statistics import median
 
-import numpy as np
 import torch
 from tables import tell
 from transformers import Qwen2_5_VLForConditionalGeneration
@@ -55,16 +55,16 @@ def main() -> None:
     seconds: dict[tuple[str, bool], list[float]] = {}
     for _ in range(options.repeat + 1):
         for name, work in (("training step", step), ("forward pass", read)):
-            for flushed in (False, True):
-                torch.set_flush_denormal(flushed)
+            for zeroed in (False, True):
+                torch.set_flush_denormal(zeroed)
                 started = time.perf_counter()
                 work()
-                seconds.setdefault((name, flushed), []).append(time.perf_counter() - started)
+                seconds.setdefault((name, zeroed), []).append(time.perf_counter() - started)
     rows = []
     for name in ("training step", "forward pass"):
-        kept, flushed = (np.array(seconds[name, way][1:]) for way in (False, True))  # without the first, a warm-up
-        told = [f"{np.median(one):.2f} ({one.min():.2f} to {one.max():.2f})" for one in (kept, flushed)]
-        rows.append([name, *told, f"{np.median(kept / flushed):.2f}"])
+        kept, flushed = (seconds[name, way][1:] for way in (False, True))  # without the first, a warm-up
+        told = [f"{median(one):.2f} ({min(one):.2f} to {max(one):.2f})" for one in (kept, flushed)]
+        rows.append([name, *told, f"{median(kept) / median(flushed):.2f}"])
     head = ["", "as they are, s", "taken for zero, s", "times as fast"]
     tell(f"Denormal numbers, {options.threads} threads", head, rows, out=options.out)
 

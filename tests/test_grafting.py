@@ -44,3 +44,26 @@ def test_of_a_tower_that_knows_little_of_it_part_is_met():
     assert 0 < met < 1
     changed = [name for name, weight in other.state_dict().items() if not torch.equal(weight, before[name])]
     assert changed == ["merger.mlp.2.weight", "merger.mlp.2.bias"]
+
+
+def test_what_the_new_tower_sees_is_said_beside_what_the_earlier_one_said():
+    torch.manual_seed(0)
+    earlier, other = (build_nano_vlm(tokenizer(), TINY, seed=seed).model.visual for seed in (0, 1))
+    own, fitted, both = (copy.deepcopy(other) for _ in range(3))
+    batches, kept = _batches(12), 8
+    graft(fitted, earlier, batches)
+    met = graft(both, earlier, batches, kept=kept)
+    assert 0 < met < 1
+    ((pixels, grid),) = batches
+    said, theirs, together = (tower(pixels, grid_thw=grid).pooler_output.double() for tower in (own, fitted, both))
+    said, theirs, together = (tokens - tokens.mean(0) for tokens in (said, theirs, together))
+    spread, directions = torch.linalg.eigh(theirs.T @ theirs / len(theirs))
+    loud, quiet = directions[:, -kept:], directions[:, :-kept]
+    # in the directions kept, nothing has changed ...
+    assert torch.allclose(together @ loud, theirs @ loud, atol=1e-3 * theirs.abs().max().item())
+    # ... and in the others the tower's own first components are as loud as the loudest of these was
+    added = (together - theirs) @ quiet
+    assert torch.allclose(added.std(0), spread[-kept - 1].sqrt().expand(len(quiet.T)).to(added.dtype), rtol=0.05)
+    first = torch.linalg.eigh(said.T @ said / len(said))[1][:, -1]
+    solved = torch.linalg.lstsq(added, (said @ first)[:, None]).solution
+    assert torch.allclose(added @ solved, (said @ first)[:, None], atol=1e-2 * said.abs().max().item())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt
+import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image as PILImage
 
@@ -12,10 +13,12 @@ from vrag_nb.agent.environment import Session
 from vrag_nb.agent.geometry import Box
 from vrag_nb.agent.policy import Image
 from vrag_nb.display.figures import SERIES
+from vrag_nb.nano.cells import ACROSS, DOWN, READABLE, UNASKED, as_grid, cell_targets
 from vrag_nb.nano.deck_tasks import DrawnPage
-from vrag_nb.nano.glyphs import CHARACTERS, EMPTY, IGNORE, Glyph, slot_targets
+from vrag_nb.nano.glyphs import CHARACTERS, EMPTY, IGNORE, UNKNOWN, Glyph, slot_targets
 from vrag_nb.nano.looking import Look, covered_squares
 from vrag_nb.nano.samples import Sample, telling_words
+from vrag_nb.nano.windows import SIDE, SQUARES, Window
 
 FACTOR = 28
 
@@ -33,6 +36,29 @@ def glyph_figure(image: PILImage.Image, glyphs: Sequence[Glyph]) -> Figure:
         axis.text(x + 1, y + FACTOR - 1, label, fontsize=8, color="#d55e00", family="monospace")
     axis.set_axis_off()
     axis.set_title("Each square of 28 x 28 px and, in orange, the characters it is asked for")
+    return figure
+
+
+def cell_figure(windows: Sequence[Window]) -> Figure:
+    """Windows above what their cells are asked for: a colour for each run of one letter, the letter once in it."""
+    figure, axes = plt.subplots(2, len(windows), figsize=(4 * len(windows), 8.4), squeeze=False, layout="constrained")
+    for (above, below), (image, letters) in zip(axes.T, windows, strict=True):
+        above.imshow(image)
+        grid = as_grid(cell_targets(letters, SQUARES, SQUARES), SQUARES, SQUARES)
+        asked = np.ma.masked_where((grid == EMPTY) | (grid == UNASKED), grid)
+        below.imshow(np.where(grid == UNASKED, 0.85, 1.0), cmap="gray", vmin=0, vmax=1, aspect=DOWN / ACROSS)
+        below.imshow(
+            asked % 20, cmap="tab20", vmin=0, vmax=19, alpha=0.6, aspect=DOWN / ACROSS, interpolation="nearest"
+        )
+        for one in letters:
+            x, y = (one.x0 + one.x1) / 2, (one.y0 + one.y1) / 2
+            if one.kind > UNKNOWN and one.y1 - one.y0 >= READABLE and 0 < x < SIDE and 0 < y < SIDE:
+                middle = (x / ACROSS - 0.5, y / DOWN - 0.5)
+                below.text(*middle, CHARACTERS[one.kind - 2], ha="center", va="center", fontsize=7)
+        for axis in (above, below):
+            axis.set_axis_off()
+    axes[0, 0].set_title("What the tower is shown", loc="left")
+    axes[1, 0].set_title("What each cell is asked for (grey: too small to ask)", loc="left")
     return figure
 
 

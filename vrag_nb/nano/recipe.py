@@ -177,7 +177,8 @@ def _train_agent(
         decay=0.5,
         **options,
     )
-    save_checkpoint(model, processor, recipe.models / "nano-agent")
+    if replicas.rank() == 0:
+        save_checkpoint(model, processor, recipe.models / "nano-agent")
 
 
 def tower_windows(recipe: Recipe) -> WindowFiles:
@@ -206,7 +207,7 @@ def settle(recipe: Recipe) -> None:
     tower = model.model.visual
     earlier = deepcopy(tower)
     load_earlier(model, recipe.runs / "see")
-    met = graft(tower, earlier, as_patches(tower_windows(recipe), recipe.seed))
+    met = graft(tower, earlier, as_patches(tower_windows(recipe), recipe.seed), kept=64)
     print(f"of what the tower said before, {met:.0%} is what it says now", flush=True)
     quietly = {name: 0.3 * weight for name, weight in WEIGHTS.items()}
     _train_agent(
@@ -220,9 +221,9 @@ def settling(recipe: Recipe) -> list[Stream]:
     return [
         Stream("act", ExpertSamples(pool, max_turns=5), 1, buckets=8),
         Stream("turn", ExpertTurns(pool), 10, buckets=4),
-        Stream("read", reading_strip, 24, promote_at=0.5, difficulty_step=0.02, difficulty=0.14),
-        Stream("table", drawn_table, 10, difficulty=0.29),
-        Stream("search", searches(pool), 3, buckets=4),
+        Stream("read", reading_strip, 40, promote_at=0.5, difficulty_step=0.02, difficulty=0.14),
+        Stream("table", drawn_table, 8, difficulty=0.29),
+        Stream("search", searches(pool), 1, buckets=4),
     ]
 
 
