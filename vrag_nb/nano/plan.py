@@ -35,11 +35,11 @@ class Recipe:
     align_seconds: float = 7200
     act_seconds: float = 2400
     settle_seconds: float = 5400
-    see_seconds: float = 4200
+    see_seconds: float = 1800
     find_seconds: float = 5400
     twin_seconds: float = 1500
     retriever_decks: int = 150
-    window_files: int = 250
+    window_files: int = 168
 
     @classmethod
     def scaled(cls, scale: float, **changes: Any) -> Recipe:

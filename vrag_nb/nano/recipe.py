@@ -7,14 +7,15 @@
     match      ColQwen2.5 on half of that: words of small images, late-interaction     -> runs/nano/match
     retrieve   the same on whole pages and their questions                             -> models/nano-retriever
     act        SFT on trajectories of the privileged expert in the real environment    -> models/nano-agent
-    see        the agent's vision tower learns on, glyphs alone; by name               -> runs/nano/see
-    settle     the agent on that tower; by name                                        -> models/nano-agent
+    see        the agent's vision tower learns on, cells of windows; by name           -> runs/nano/see
+    settle     the agent on that tower; by name                                        -> models/nano-agent-next
     find       the retriever on the agent's vision tower, both learning on; by name   -> runs/nano/find/checkpoint
     weigh      what the tokens of a query are worth to the retriever                   -> models/nano-retriever
     twin       BiQwen2.5, one vector a page, from the retriever                        -> models/nano-retriever-single
 
-`see`, `settle` and `find` teach on what is shipped; within the budgets here they made it no better, or hardly
-(`data/models/README.md`), so these three are run when they are named only.
+`see`, `settle` and `find` teach on what is shipped and are run when they are named only; what each brought is in
+`data/models/README.md`. `torchrun --nproc-per-node 2 -m vrag_nb.nano.recipe --threads 1 see settle` gives each of two
+processes a core, which is faster than two threads.
 
 Budgets are wall-clock seconds on two idle cores. Every stage resumes where a kill left it and is skipped once its
 budget is spent; all of them see train-split tables and layouts only. `data/models/README.md` says what the shipped
@@ -52,6 +53,8 @@ from vrag_nb.nano.retriever_stages import find, match, retrieve, twin, weigh
 from vrag_nb.nano.seeing import train_seeing
 from vrag_nb.nano.windows import WindowFiles, draw_windows
 from vrag_nb.nano.wording import copied_words, searches
+
+NEXT = "nano-agent-next"  # what stage `settle` makes
 
 
 def read(recipe: Recipe) -> None:
@@ -162,6 +165,7 @@ def _train_agent(
     streams: list[Stream],
     folder: Path,
     seconds: float,
+    name: str = "nano-agent",
     **options: Any,
 ) -> None:
     processor = build_processor(tokenizer())
@@ -178,11 +182,11 @@ def _train_agent(
         **options,
     )
     if replicas.rank() == 0:
-        save_checkpoint(model, processor, recipe.models / "nano-agent")
+        save_checkpoint(model, processor, recipe.models / name)
 
 
 def tower_windows(recipe: Recipe) -> WindowFiles:
-    """What `see` teaches with, drawn where it is not there yet: some three hours of it fit in five gigabytes."""
+    """What `see` teaches with, 16,000 windows, drawn where they are not there yet: two minutes, 2.4 gigabytes."""
     draw = partial(
         draw_windows, recipe.runs / "windows", partial(mixed_deck, recipe), recipe.window_files, seed=recipe.seed
     )
@@ -201,18 +205,21 @@ def see(recipe: Recipe) -> None:
 def settle(recipe: Recipe) -> None:
     """The agent on the tower of `see`, grafted: the same lessons as `act`, on what the tower says now.
 
-    The tower's blocks stay as they are. The looking heads begin anew and weigh little: what they say at first is noise.
+    What it makes lies beside the shipped agent until it is better, as NEXT, and what lies there is taught on. The
+    tower's blocks stay as they are. The looking heads begin anew and weigh little: what they say at first is noise.
     """
-    model = Qwen2_5_VLForConditionalGeneration.from_pretrained(recipe.models / "nano-agent", dtype=torch.float32)
-    tower = model.model.visual
-    earlier = deepcopy(tower)
-    load_earlier(model, recipe.runs / "see")
-    met = graft(tower, earlier, as_patches(tower_windows(recipe), recipe.seed), kept=64)
-    print(f"of what the tower said before, {met:.0%} is what it says now", flush=True)
+    begun = (recipe.models / NEXT / "config.json").is_file()
+    folder = recipe.models / (NEXT if begun else "nano-agent")
+    model = Qwen2_5_VLForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
+    if not begun:
+        tower = model.model.visual
+        earlier = deepcopy(tower)
+        load_earlier(model, recipe.runs / "see")
+        met = graft(tower, earlier, as_patches(tower_windows(recipe), recipe.seed), kept=64)
+        print(f"of what the tower said before, {met:.0%} is what it says now", flush=True)
     quietly = {name: 0.3 * weight for name, weight in WEIGHTS.items()}
-    _train_agent(
-        recipe, model, settling(recipe), recipe.runs / "settle", recipe.settle_seconds, looking_weights=quietly
-    )
+    streams, runs = settling(recipe), recipe.runs / "settle"
+    _train_agent(recipe, model, streams, runs, recipe.settle_seconds, name=NEXT, looking_weights=quietly)
 
 
 def settling(recipe: Recipe) -> list[Stream]:

@@ -46,7 +46,7 @@ def vocabulary() -> list[str]:
 
 def random_number(rng: random.Random) -> str:
     """A number as pages print them: years, decimals, thousands separators, units."""
-    kind = rng.randrange(7)
+    kind = rng.randrange(8)
     if kind == 0:
         return str(rng.randint(1900, 2030))
     if kind == 1:
@@ -59,6 +59,8 @@ def random_number(rng: random.Random) -> str:
         return f"{rng.choice('$€£')}{rng.uniform(1, 999):,.{rng.choice([0, 2])}f}"
     if kind == 5:
         return f"-{rng.uniform(0, 50):.1f}"
+    if kind == 6:
+        return f"{rng.uniform(0, 200):.{rng.randint(0, 2)}f}{rng.choice(['°C', '°F', '°', 'kg', 'km', 'k', 'M', 'h'])}"
     return str(rng.randint(0, 99_999))
 
 

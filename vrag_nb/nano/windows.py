@@ -154,19 +154,29 @@ def _print(rng: random.Random) -> float:
 
 @dataclass(frozen=True)
 class WindowFiles:
-    """Windows on disk: images (n, SIDE, SIDE, 3) and targets (n, SQUARES ** 2, CELLS), uint8, and letters in each."""
+    """Windows on disk, file by file: images (n, SIDE, SIDE, 3) and targets (n, SQUARES ** 2, CELLS), uint8.
+
+    boxes: per window its letters, (letters, 5) float32, as in `cells.Letter`.
+    """
 
     images: list[np.ndarray]
     targets: list[np.ndarray]
-    letters: np.ndarray  # (files * n,): how many letters each window shows
+    boxes: list[np.ndarray]
 
     def __len__(self) -> int:
-        return len(self.letters)
+        return len(self.boxes)
+
+    @property
+    def letters(self) -> np.ndarray:
+        """How many letters each window shows."""
+        return np.array([len(one) for one in self.boxes])
 
     def pick(self, numbers: Sequence[int] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Images and targets of these windows."""
-        each = len(self.images[0])
-        found = [(self.images[n // each][n % each], self.targets[n // each][n % each]) for n in numbers]
+        ends = np.cumsum([len(images) for images in self.images])
+        files = np.searchsorted(ends, numbers, side="right")
+        places = [(file, number - ends[file]) for file, number in zip(files, numbers, strict=True)]
+        found = [(self.images[file][place], self.targets[file][place]) for file, place in places]
         images, targets = zip(*found, strict=True)
         return np.stack(images), np.stack(targets)
 
@@ -191,7 +201,13 @@ def draw_windows(
     names = [folder / f"{number:05}" for number in range(files)]
     images = [np.load(f"{name}.images.npy", mmap_mode="r") for name in names]
     targets = [np.load(f"{name}.targets.npy", mmap_mode="r") for name in names]
-    return WindowFiles(images, targets, np.concatenate([np.load(f"{name}.letters.npy") for name in names]))
+    boxes = [one for name in names for one in _split(np.load(f"{name}.letters.npy"))]
+    return WindowFiles(images, targets, boxes)
+
+
+def _split(letters: np.ndarray) -> list[np.ndarray]:
+    """Rows of (window, kind, box) as the letters of each window; every window has one."""
+    return np.split(letters[:, 1:], np.flatnonzero(np.diff(letters[:, 0])) + 1)
 
 
 def _draw_file(folder: Path, make_deck: MakeDeck, printed: int, seed: int, number: int) -> None:
@@ -203,9 +219,11 @@ def _draw_file(folder: Path, make_deck: MakeDeck, printed: int, seed: int, numbe
     while len(windows) < FROM_DECK:
         windows += deck_windows(rng, *make_deck(rng.randrange(2**31)), FROM_DECK - len(windows))
     windows += [printed_window(rng) for _ in range(printed)]
+    windows = [window for window in windows if window[1]]
     images = [repainted(rng, image) if rng.random() < 0.2 else image for image, _ in windows]
     _save(Path(f"{name}.images.npy"), np.stack([np.asarray(image.convert("RGB")) for image in images]))
-    _save(Path(f"{name}.letters.npy"), np.array([len(letters) for _, letters in windows]))
+    rows = [(number, *one) for number, (_, letters) in enumerate(windows) for one in letters]
+    _save(Path(f"{name}.letters.npy"), np.array(rows, dtype=np.float32))
     targets = np.stack([cell_targets(letters, SQUARES, SQUARES) for _, letters in windows])
     assert targets.shape[1:] == (SQUARES**2, CELLS)
     _save(Path(f"{name}.targets.npy"), targets)

@@ -174,6 +174,13 @@ def _column(rng: random.Random, name: str) -> Column:
             ("", " km"),
             ("", " t"),
             ("", " h"),
+            ("", "°C"),
+            ("", "°F"),
+            ("", "°"),
+            ("", " m"),
+            ("", " mm"),
+            ("", " ha"),
+            ("", " MW"),
         ]
     )
     return Column(name, "", prefix, suffix, rng.choice([0, 0, 0, 1, 1, 2]), suffix != "%" and rng.random() < 0.7)
