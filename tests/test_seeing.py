@@ -109,11 +109,16 @@ def test_windows_show_their_letters_where_they_say():
     rng = random.Random(0)
     drawn = [printed_window(rng) for _ in range(4)] + list(deck_windows(rng, *DECK(5), 12))
     assert len(drawn) == 16
-    shown = [(image, one) for image, letters in drawn for one in letters if one.x0 >= 0 and one.x1 <= SIDE]
+    shown = [
+        (image, one)
+        for image, letters in drawn
+        for one in letters
+        if min(one.x0, one.y0) >= 0 and max(one.x1, one.y1) <= SIDE
+    ]
     assert all(image.size == (SIDE, SIDE) for image, _ in drawn)
     inked = [_darkest_at(image, one) > 40 for image, one in shown]
     assert len(inked) > 400
-    assert np.mean(inked) > 0.97
+    assert np.mean(inked) > 0.99
 
 
 def test_windows_on_disk_are_drawn_once_and_follow_from_the_seed(tmp_path: Path):
