@@ -24,7 +24,6 @@ from tqdm import trange
 from transformers import Qwen2_5_VLForConditionalGeneration
 
 from vrag_nb.denormals import flush_denormals
-from vrag_nb.evaluation.metrics import bootstrap
 from vrag_nb.nano.cells import ACROSS, COLUMNS, DOWN, READABLE, ROWS, CellHead, as_grid, cell_loss
 from vrag_nb.nano.plan import Recipe, corpus_deck, mixed_deck
 from vrag_nb.nano.seeing import StillTower, scaled
@@ -81,8 +80,9 @@ def shares(grids: np.ndarray, windows: WindowFiles, low: float, high: float) -> 
             named = [grid[min(int(y), SQUARES * ROWS - 1), min(int(x), SQUARES * COLUMNS - 1)] for y, x in places]
             right.append(sum(name == one[0] for name, one in zip(named, inside, strict=True)))
             counts.append(len(inside))
-    interval = bootstrap((np.array(right) / np.mean(counts)).tolist())  # a window counts by its letters
-    return f"{interval.value:.3f} [{interval.low:.2f}, {interval.high:.2f}]", sum(counts)
+    drawn = np.random.default_rng(0).integers(0, len(counts), (2000, len(counts)))
+    low, high = np.percentile(np.array(right)[drawn].sum(1) / np.array(counts)[drawn].sum(1), (2.5, 97.5))
+    return f"{sum(right) / sum(counts):.3f} [{low:.2f}, {high:.2f}]", sum(counts)
 
 
 def main() -> None:
