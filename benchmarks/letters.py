@@ -23,7 +23,6 @@ from torch import nn
 from tqdm import trange
 from transformers import Qwen2_5_VLForConditionalGeneration
 
-from vrag_nb.denormals import flush_denormals
 from vrag_nb.nano.cells import ACROSS, COLUMNS, DOWN, READABLE, ROWS, CellHead, as_grid, cell_loss
 from vrag_nb.nano.plan import Recipe, corpus_deck, mixed_deck
 from vrag_nb.nano.seeing import StillTower, scaled
@@ -95,7 +94,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="folder for letters.md")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    flush_denormals()
+    torch.set_flush_denormal(True)
     recipe = Recipe()
     lessons = draw_windows(options.work / "train", partial(mixed_deck, recipe), 6, processes=2)
     asked = draw_windows(options.work / options.split, partial(corpus_deck, recipe, split=options.split), 6, printed=0)

@@ -7,9 +7,21 @@ vision tower alone, which is asked for thousands of letters at once, nearly by h
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 
 
-def flush_denormals() -> None:
-    """Let this thread, and those it starts, take numbers below 1e-38 for zero; on x86 and ARM only."""
+@contextmanager
+def flushed_denormals() -> Iterator[None]:
+    """Let this thread, and those it starts within, take numbers below 1e-38 for zero; on x86 and ARM only.
+
+    Afterwards the thread counts as before: other libraries may rely on it (hypothesis checks).
+    """
+    before = bool((torch.full((1,), 1e-40) * 1.0 == 0).item())
     torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(before)

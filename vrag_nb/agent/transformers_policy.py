@@ -51,7 +51,7 @@ from vrag_nb.agent.policy import (
 )
 from vrag_nb.agent.views import VIEWS, Mixture, as_views
 from vrag_nb.agent.vision_cache import DEFAULT_CACHE_BYTES, VisionCache, cacheable
-from vrag_nb.denormals import flush_denormals
+from vrag_nb.denormals import flushed_denormals
 
 _Written = tuple[list[int], list[float]]  # new ids, their log-probabilities
 _TAIL = 24  # tokens: more than the longest closing tag takes, byte by byte
@@ -127,8 +127,7 @@ class TransformersPolicy(Policy):
 
     def generate(self, conversations: Sequence[Conversation], seeds: Sequence[int] | None = None) -> list[Generation]:
         """See `Policy.generate`. Conversations are run in batches of similar length."""
-        flush_denormals()
-        with self._lock:
+        with self._lock, flushed_denormals():
             seeds = list(seeds) if seeds is not None else self._own_seeds(len(conversations))
             results: dict[int, Generation] = {}
             ready: list[tuple[int, Encoded]] = []

@@ -15,7 +15,7 @@ from transformers import AutoModelForImageTextToText, PreTrainedModel
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from vrag_nb.denormals import flush_denormals
+from vrag_nb.denormals import flushed_denormals
 
 # TRL sets these arguments itself, so nobody who reads the warning can do anything about it.
 for _name in ("gradient_checkpointing", "is_gradient_checkpointing"):
@@ -95,8 +95,8 @@ class RestoresWeights:
 def train(trainer: Any) -> Path:
     """Run to the end, from the last checkpoint where there is one; returns a folder that loads without peft."""
     out = Path(str(trainer.args.output_dir))
-    flush_denormals()
-    trainer.train(resume_from_checkpoint=_last_checkpoint(out))
+    with flushed_denormals():
+        trainer.train(resume_from_checkpoint=_last_checkpoint(out))
     final, unfinished = out / "final", out / "final.partial"  # renamed when whole: a kill leaves none that is not
     if trainer.is_world_process_zero():
         shutil.rmtree(unfinished, ignore_errors=True)

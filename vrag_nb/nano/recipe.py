@@ -37,7 +37,7 @@ import torch
 from PIL import Image
 from transformers import Qwen2_5_VLForConditionalGeneration
 
-from vrag_nb.denormals import flush_denormals
+from vrag_nb.denormals import flushed_denormals
 from vrag_nb.documents.decks.generate import pretraining_deck
 from vrag_nb.nano import replicas
 from vrag_nb.nano.aligning import Stream, train_streams
@@ -266,11 +266,11 @@ def run_stages(recipe: Recipe, stages: Sequence[str]) -> None:
     if unknown := sorted(set(stages) - set(STAGES)):
         raise ValueError(f"unknown stage {', '.join(unknown)}; there are {', '.join(STAGES)}")
     torch.set_num_threads(recipe.threads)
-    flush_denormals()
     replicas.join()
     for stage in stages:
         print(f"stage {stage}", flush=True)
-        STAGES[stage](recipe)
+        with flushed_denormals():
+            STAGES[stage](recipe)
 
 
 def main() -> None:

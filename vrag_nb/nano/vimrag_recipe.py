@@ -34,7 +34,7 @@ from transformers import AutoProcessor, Qwen2_5_VLForConditionalGeneration
 
 from vrag_nb.agent.policy import Conversation, Text
 from vrag_nb.agent.searching import Engine
-from vrag_nb.denormals import flush_denormals
+from vrag_nb.denormals import flushed_denormals
 from vrag_nb.learning.sampled_data import read_conversation, read_rows
 from vrag_nb.learning.stages import finetune, sample_experts
 from vrag_nb.nano.aligning import Stream, train_streams
@@ -186,7 +186,6 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    flush_denormals()
     profile, out = load_profile(options.profile), project_path(options.out)
     seed, practised = profile.taught.seed, options.lessons_from
     if not practised:
@@ -194,9 +193,11 @@ def main() -> None:
         asked = sample(_all_asked(profile).training_questions()[0], options.questions, seed)
         data = sample_memories(profile, asked, out / "sampled", profile.search_engine())
         tuned = finetune(profile, data, out / "sft", max_steps=options.steps)
-        practise(tuned, data, out, options.seconds, seed)
+        with flushed_denormals():
+            practise(tuned, data, out, options.seconds, seed)
     agent = project_path(profile.base_checkpoint)
-    teach(project_path(practised or str(out / "practised")), agent, out, options.lesson_seconds, seed)
+    with flushed_denormals():
+        teach(project_path(practised or str(out / "practised")), agent, out, options.lesson_seconds, seed)
     print(f"{out / 'alone' / 'weights'}: copy it to data/models/nano-vimrag to ship it")
 
 
