@@ -26,7 +26,7 @@ from transformers import Qwen2_5_VLForConditionalGeneration
 from vrag_nb.nano.cells import ACROSS, COLUMNS, DOWN, READABLE, ROWS, CellHead, as_grid, cell_loss
 from vrag_nb.nano.plan import Recipe, corpus_deck, mixed_deck
 from vrag_nb.nano.seeing import StillTower, scaled
-from vrag_nb.nano.windows import SQUARES, WindowFiles, draw_windows
+from vrag_nb.nano.windows import SIDE, SQUARES, WindowFiles, draw_windows
 
 HEIGHTS = ((9, 11), (11, 13), (13, 16), (16, 20), (20, 30), (30, 80))
 AT_ONCE = 20
@@ -70,9 +70,7 @@ def shares(grids: np.ndarray, windows: WindowFiles, low: float, high: float) -> 
     right, counts = [], []
     for grid, letters in zip(grids, windows.boxes, strict=True):
         inside = [
-            one
-            for one in letters
-            if low <= one[4] - one[2] < high and min(one[1:3]) >= 0 and max(one[3:]) <= SQUARES * 28
+            one for one in letters if low <= one[4] - one[2] < high and min(one[1:3]) >= 0 and max(one[3:]) <= SIDE
         ]
         if inside:
             places = [((one[2] + one[4]) / 2 / DOWN, (one[1] + one[3]) / 2 / ACROSS) for one in inside]
@@ -80,8 +78,8 @@ def shares(grids: np.ndarray, windows: WindowFiles, low: float, high: float) -> 
             right.append(sum(name == one[0] for name, one in zip(named, inside, strict=True)))
             counts.append(len(inside))
     drawn = np.random.default_rng(0).integers(0, len(counts), (2000, len(counts)))
-    low, high = np.percentile(np.array(right)[drawn].sum(1) / np.array(counts)[drawn].sum(1), (2.5, 97.5))
-    return f"{sum(right) / sum(counts):.3f} [{low:.2f}, {high:.2f}]", sum(counts)
+    least, most = np.percentile(np.array(right)[drawn].sum(1) / np.array(counts)[drawn].sum(1), (2.5, 97.5))
+    return f"{sum(right) / sum(counts):.3f} [{least:.2f}, {most:.2f}]", sum(counts)
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ from vrag_nb.records import Question, read_questions
 
 @dataclass(frozen=True)
 class Recipe:
-    """Budgets (seconds) and places."""
+    """Budgets (seconds), places, and how much is drawn: decks for the retriever, files of windows for `see`."""
 
     runs: Path = Path("data/runs/nano")
     models: Path = Path("data/models")

@@ -197,7 +197,7 @@ def tower_windows(recipe: Recipe) -> WindowFiles:
 
 
 def see(recipe: Recipe) -> None:
-    """Nothing but reading: half an hour of it shows the tower more letters than all of `act` did."""
+    """Nothing but reading: the agent's tower is asked for the cells of windows, and nothing else runs."""
     model = Qwen2_5_VLForConditionalGeneration.from_pretrained(recipe.models / "nano-agent", dtype=torch.float32)
     train_seeing(model.model.visual, tower_windows(recipe), recipe.runs / "see", recipe.see_seconds, seed=recipe.seed)
 
