@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from vrag_nb.agent.encoding import ChatEncoder
 from vrag_nb.agent.geometry import jittered
 from vrag_nb.documents.decks.generate import pretraining_deck
 from vrag_nb.nano.deck_tasks import BUDGET, DeckPool, DeckTasks
-from vrag_nb.nano.expert import EXPERT_SETTINGS, ExpertSamples, ExpertTurns, play, session_sample
+from vrag_nb.nano.expert import EXPERT_SETTINGS, ExpertSamples, ExpertTurns, likest, play, session_sample
 from vrag_nb.nano.finding import ROUNDS, FindingBatches, draw_pages, stacked, train_finding
 from vrag_nb.nano.glyphs import CLASS_OF, EMPTY
 from vrag_nb.nano.looking import UNASKED, covered_squares
@@ -142,6 +144,17 @@ def test_turns_of_the_expert_are_what_it_says_in_the_environment(pool):
         recall = 0.0 if sample.kind == "wrong" else 1.0
         said = [turn.text for turn in play(question, pages, random.Random(0), recall).turns]
         assert sample.turns[-1][1][0] in said
+
+
+def test_the_likest_of_wrong_pages_has_most_of_the_questions_words(pool):
+    pages, questions = pool.pick(random.Random(2))
+    question = next(question for question in questions if len(question.needed_facts) == 1)
+    asked = re.findall(r"[A-Za-z]{4,}", question.query)
+    bare = [replace(page, words=[]) for page in pages[:3]]
+    some = replace(pages[0], words=[(word, (0, 0, 1, 1)) for word in asked[:1]])
+    more = replace(pages[0], words=[(word, (0, 0, 1, 1)) for word in asked])
+    assert likest(question, [*bare, some, more], [1, 4, 5]) == 5
+    assert likest(question, [*bare, some, more], [1, 4]) == 4
 
 
 def test_boxes_of_the_expert_are_whole_squares(pool):
