@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 from collections import Counter
 from dataclasses import replace
 
@@ -40,7 +39,7 @@ from vrag_nb.nano.retriever import (
     train_retriever,
     word_loss,
 )
-from vrag_nb.nano.samples import IGNORE, collate, encode, looking_targets
+from vrag_nb.nano.samples import IGNORE, collate, encode, looking_targets, telling_words
 from vrag_nb.nano.wording import copied_words, searches
 from vrag_nb.retrieval.embedders import load_embedder
 
@@ -149,7 +148,7 @@ def test_turns_of_the_expert_are_what_it_says_in_the_environment(pool):
 def test_the_likest_of_wrong_pages_has_most_of_the_questions_words(pool):
     pages, questions = pool.pick(random.Random(2))
     question = next(question for question in questions if len(question.needed_facts) == 1)
-    asked = re.findall(r"[A-Za-z]{4,}", question.query)
+    asked = sorted(telling_words(question.query))
     bare = [replace(page, words=[]) for page in pages[:3]]
     some = replace(pages[0], words=[(word, (0, 0, 1, 1)) for word in asked[:1]])
     more = replace(pages[0], words=[(word, (0, 0, 1, 1)) for word in asked])
