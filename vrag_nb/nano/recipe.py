@@ -15,7 +15,7 @@
 
 `see`, `settle` and `find` teach on what is shipped and are run when they are named only; what each brought is in
 `data/models/README.md`. `torchrun --nproc-per-node 2 -m vrag_nb.nano.recipe --threads 1 see settle` gives each of two
-processes a core, which is faster than two threads.
+processes a core.
 
 Budgets are wall-clock seconds on two idle cores. Every stage resumes where a kill left it and is skipped once its
 budget is spent; all of them see train-split tables and layouts only. `data/models/README.md` says what the shipped
