@@ -18,7 +18,7 @@ from vrag_nb.nano import attention
 from vrag_nb.nano.aligning import Stream, train_streams
 from vrag_nb.nano.attention import use_block_attention, use_window_attention
 from vrag_nb.nano.glyphs import CLASS_OF, EMPTY, IGNORE, SLOTS, Glyph, slot_targets
-from vrag_nb.nano.lookups import drawn_table, reading_strip
+from vrag_nb.nano.lookups import drawn_table, loose_lines, reading_strip
 from vrag_nb.nano.model import NanoSize, build_nano_vlm, build_processor, save_checkpoint
 from vrag_nb.nano.optimisation import Float32Muon, Optimisers, orthogonalised, training_dtype
 from vrag_nb.nano.plan import tokenizer as make_tokenizer
@@ -90,6 +90,21 @@ def test_loss_covers_the_assistants_words_only(tokenizer, processor):
     tokens = (batch["input_ids"] == tokenizer.convert_tokens_to_ids("<|image_pad|>")).sum()
     assert tokens * 4 == batch["pixel_values"].shape[0]
     assert (batch["labels"][batch["attention_mask"] == 0] == IGNORE).all()
+
+
+def test_loose_lines_are_drawn_where_their_letters_are_said_to_be():
+    sizes = set()
+    for seed in range(20):
+        sample = loose_lines(random.Random(seed), 0.3)
+        (image,), ((_, (printed,)),) = sample.images, sample.turns[1:]
+        assert image.width % 28 == image.height % 28 == 0
+        letters, glyphs = sample.looks[0].letters, sample.glyphs[0]
+        assert "".join(printed.split()) == "".join(glyph.character for glyph in glyphs)
+        assert [(glyph.x, glyph.y) for glyph in glyphs] == letters
+        assert all(0 < x < image.width and 0 < y < image.height for x, y in letters)
+        assert len({glyph.line for glyph in glyphs}) <= len(printed.split("\n"))
+        sizes.add(image.size)
+    assert len(sizes) > 10
 
 
 def test_exact_match_needs_every_token_of_an_answer():

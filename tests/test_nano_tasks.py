@@ -39,6 +39,7 @@ from vrag_nb.nano.retriever import (
     train_retriever,
     word_loss,
 )
+from vrag_nb.nano.retriever_stages import shared
 from vrag_nb.nano.samples import IGNORE, collate, encode, looking_targets, telling_words
 from vrag_nb.nano.wording import copied_words, searches
 from vrag_nb.retrieval.embedders import load_embedder
@@ -362,6 +363,20 @@ def test_the_retriever_learns_on_pages_that_were_seen_once_and_resumes(pool, pro
         assert load_state(tmp_path / "state.pt")["step"] == steps
     assert torch.equal(model.visual.blocks[0].attn.qkv.weight, tower)
     assert not torch.equal(model.language_model.layers[0].mlp.up_proj.weight, text)
+
+
+def test_processes_share_decks_and_no_page_is_lost(pool):
+    pages = [page for _ in range(2) for page in pool.pick(random.Random(0))[0]][:7]
+    groups = [
+        QueryGroup([0, 1], [("a", 1)]),
+        QueryGroup([2], [("", 2)]),
+        QueryGroup([3, 4, 5, 6], [("b", 4), ("c", 6)]),
+    ]
+    (first, one), (second, two) = (shared(pages, groups, share, 2) for share in range(2))
+    assert one == [QueryGroup([0, 1], [("a", 1)]), QueryGroup([2, 3, 4, 5], [("b", 3), ("c", 5)])]
+    assert two == [QueryGroup([0], [("", 0)])]
+    assert [*map(id, first)] == [id(pages[n]) for n in (0, 1, 3, 4, 5, 6)]
+    assert second[0] is pages[2]
 
 
 def test_memory_steps_are_single_steps_of_vimrags_expert_on_drawn_pages(pool, processor):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import random
 import shutil
-import time
 from collections.abc import Callable, Iterator, Mapping
 from ctypes import c_double
 from dataclasses import dataclass
@@ -22,14 +21,14 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 from transformers import Qwen2_5_VLForConditionalGeneration, Qwen2_5_VLProcessor
 
-from vrag_nb.learning.curves import RunLog
 from vrag_nb.nano import replicas
 from vrag_nb.nano.attention import linear_patch_embedding, use_block_attention, use_window_attention
 from vrag_nb.nano.looking import Looking, Targets
 from vrag_nb.nano.model import FACTOR
-from vrag_nb.nano.optimisation import Optimisers, load_state, progress, save_state, to_training_dtype
+from vrag_nb.nano.optimisation import Optimisers, to_training_dtype
 from vrag_nb.nano.reading import Level
 from vrag_nb.nano.samples import Sample, collate, exact_match, looking_targets
+from vrag_nb.nano.training import Training
 
 
 @dataclass(frozen=True)
@@ -89,10 +88,10 @@ def _length(sample: Sample) -> float:
 
 
 class RunningMatch:
-    """Exponential mean of exact match per sample kind."""
+    """Exponential mean of exact match per sample kind, kept up to date in `means`."""
 
-    def __init__(self, means: dict[str, float] | None = None) -> None:
-        self.means = means or {}
+    def __init__(self, means: dict[str, float]) -> None:
+        self.means = means
 
     def update(self, kinds: list[str], matches: torch.Tensor) -> None:
         for kind, match in zip(kinds, matches.tolist(), strict=True):
@@ -142,69 +141,35 @@ def train_streams(
             layer.compile(dynamic=True)
     named = [*model.named_parameters(), *looking.named_parameters()]
     optimisers = Optimisers(named, muon_lr, adamw_lr, decay=decay)
-    difficulties = {stream.name: Value(c_double, stream.difficulty) for stream in streams}
-    step, spent, running, found, glyphs = 0, 0.0, RunningMatch(), RunningMatch(), 0.0
-    if state := load_state(folder / "state.pt"):
-        model.load_state_dict(state["model"])
-        looking.load_state_dict(state["looking"])
-        optimisers.load_state_dict(state["optimisers"])
-        step, spent = state["step"], state["spent"]
-        running, found = RunningMatch(state["running"]), RunningMatch(state["found"])
-        for name, level in state["difficulties"].items():
-            difficulties[name].value = level
-    log = RunLog(folder / "log.jsonl", step) if replicas.rank() == 0 else None
-    batches = StreamBatches(streams, processor, difficulties, f"{seed * 7919 + step}/{replicas.rank()}")
+    training = Training(folder, {"model": model, "looking": looking}, optimisers, seconds, steps=steps, save_every=50)
+    earlier = training.kept.setdefault("difficulties", {})
+    difficulties = {stream.name: Value(c_double, earlier.get(stream.name, stream.difficulty)) for stream in streams}
+    running, found = (RunningMatch(training.kept.setdefault(name, {})) for name in ("running", "found"))
+    batches = StreamBatches(streams, processor, difficulties, f"{seed * 7919 + training.step}/{replicas.rank()}")
     loader = iter(DataLoader(batches, batch_size=None, num_workers=workers, prefetch_factor=6 if workers else None))
     by_name = {stream.name: stream for stream in streams}
     model.train()
-    started, waited = time.perf_counter() - spent, 0.0
-    done = replicas.of_the_first(progress(spent, seconds, step, steps))
-    while done < 1:
-        losses = {}
+    for _ in training:
         for _ in streams:
-            before = time.perf_counter()
-            name, kinds, batch, targets = next(loader)
-            waited += time.perf_counter() - before
+            name, kinds, batch, targets = training.next(loader)
             output = model(**batch, use_cache=False)
             look_loss, pointed = looking.loss(targets)
             ((output.loss + look_loss) / len(streams)).backward()
-            losses[name] = output.loss.item()
+            training.tell(**{f"loss/{name}": output.loss.item()})
             rows, matches = exact_match(output.logits.detach(), batch["labels"])
             running.update([kinds[row] for row in rows], matches)
             if "glyph" in pointed:
-                glyphs = 0.95 * glyphs + 0.05 * pointed["glyph"].item()
+                training.blend(glyphs=pointed["glyph"].item())
             if "answer" in pointed:
                 found.update([kinds[row] for row in targets.pointers["answer"].rows], pointed["answer"])
             stream = by_name[name]
             _promote(stream, difficulties[name], running if stream.promote_on == "match" else found, kinds)
-        optimisers.step(done)
-        step, spent = step + 1, time.perf_counter() - started
-        done = replicas.of_the_first(progress(spent, seconds, step, steps))
-        if log and (step % 10 == 0 or step == 1):
-            log.write(
-                step=step,
-                seconds=spent,
-                waiting=waited / max(spent, 1e-9),
-                glyphs=glyphs,
-                **{f"loss/{k}": v for k, v in losses.items()},
-                **{f"match/{k}": v for k, v in sorted(running.means.items())},
-                **{f"found/{k}": v for k, v in sorted(found.means.items()) if v},
-                **{f"difficulty/{k}": v.value for k, v in difficulties.items()},
-            )
-        if log and (step % 50 == 0 or done >= 1):
-            save_state(
-                folder / "state.pt",
-                {
-                    "model": model.state_dict(),
-                    "looking": looking.state_dict(),
-                    "optimisers": optimisers.state_dict(),
-                    "step": step,
-                    "spent": spent,
-                    "running": running.means,
-                    "found": found.means,
-                    "difficulties": {k: v.value for k, v in difficulties.items()},
-                },
-            )
+        training.kept["difficulties"] = {name: level.value for name, level in difficulties.items()}
+        training.tell(
+            **{f"match/{kind}": mean for kind, mean in sorted(running.means.items())},
+            **{f"found/{kind}": mean for kind, mean in sorted(found.means.items()) if mean},
+            **{f"difficulty/{name}": level.value for name, level in difficulties.items()},
+        )
 
 
 def _promote(stream: Stream, difficulty: Level, running: RunningMatch, kinds: list[str]) -> None:

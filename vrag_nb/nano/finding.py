@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import random
 import shutil
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,13 +24,12 @@ from colpali_engine.models import ColQwen2_5, ColQwen2_5_Processor
 from PIL import Image
 from torch.utils.data import DataLoader, IterableDataset
 
-from vrag_nb.learning.curves import RunLog
 from vrag_nb.nano import replicas
 from vrag_nb.nano.attention import linear_patch_embedding, use_block_attention, use_window_attention
 from vrag_nb.nano.deck_tasks import DeckPool, DrawnPage, repainted
 from vrag_nb.nano.glyphs import Glyph, GlyphHead, glyph_loss, slot_targets
 from vrag_nb.nano.model import FACTOR
-from vrag_nb.nano.optimisation import Optimisers, load_state, progress, save_state, to_training_dtype, training_dtype
+from vrag_nb.nano.optimisation import Optimisers, to_training_dtype, training_dtype
 from vrag_nb.nano.prose import drawn_document
 from vrag_nb.nano.retriever import (
     PAGE_BUDGET,
@@ -41,6 +39,7 @@ from vrag_nb.nano.retriever import (
     span_query,
     word_squares,
 )
+from vrag_nb.nano.training import Training
 from vrag_nb.records import Question
 
 ROUNDS = 3  # queries a page
@@ -212,44 +211,16 @@ def train_finding(
         for layer in model.language_model.layers:
             layer.compile(dynamic=True)
     optimisers = Optimisers([*model.named_parameters(), *head.named_parameters()], muon_lr, adamw_lr, decay=decay)
-    step, spent, means = 0, 0.0, {"accuracy": 0.0, "words": 0.0, "glyphs": 0.0}
-    if state := load_state(folder / "state.pt"):
-        model.load_state_dict(state["model"])
-        head.load_state_dict(state["head"])
-        optimisers.load_state_dict(state["optimisers"])
-        step, spent, means = state["step"], state["spent"], state["means"]
-    log = RunLog(folder / "log.jsonl", step) if replicas.rank() == 0 else None
-    batches = FindingBatches(pool, processor, decks, pages, f"{seed * 7919 + step}/{replicas.rank()}")
+    training = Training(folder, {"model": model, "head": head}, optimisers, seconds, steps=steps, save_every=50)
+    batches = FindingBatches(pool, processor, decks, pages, f"{seed * 7919 + training.step}/{replicas.rank()}")
     loader = iter(DataLoader(batches, batch_size=None, num_workers=workers, prefetch_factor=2 if workers else None))
     model.train()
-    started = time.perf_counter() - spent
-    done = replicas.of_the_first(progress(spent, seconds, step, steps))
-    while done < 1:
-        batch: FindingBatch = next(loader)
+    for _ in training:
+        batch: FindingBatch = training.next(loader)
         tokens = see(visual, batch)
         on_glyphs, glyphs = glyph_loss(head(tokens), batch.glyphs)
         seen = batch.seen(tokens)
         on_pages, on_words, right, words = matching_losses(model, processor, seen, batch.queries, batch.lists)
         (on_words + on_pages + GLYPH_WEIGHT * on_glyphs).backward()
-        optimisers.step(done)
-        for name, value in {"accuracy": right, "words": words, "glyphs": glyphs}.items():
-            means[name] = 0.95 * means[name] + 0.05 * value
-        step, spent = step + 1, time.perf_counter() - started
-        done = replicas.of_the_first(progress(spent, seconds, step, steps))
-        if log is None:
-            continue
-        if step % 10 == 0 or step == 1:
-            losses = {"loss": on_pages.item(), "word_loss": on_words.item(), "glyph_loss": on_glyphs.item()}
-            log.write(step=step, seconds=spent, **losses, **means)
-        if step % 50 == 0 or done >= 1:
-            save_state(
-                folder / "state.pt",
-                {
-                    "model": model.state_dict(),
-                    "head": head.state_dict(),
-                    "optimisers": optimisers.state_dict(),
-                    "step": step,
-                    "spent": spent,
-                    "means": means,
-                },
-            )
+        training.tell(loss=on_pages.item(), word_loss=on_words.item(), glyph_loss=on_glyphs.item())
+        training.blend(accuracy=right, words=words, glyphs=glyphs)

@@ -55,6 +55,37 @@ def reading_strip(
     return Sample("read", turns, looks=[Look(1, 0, (), printed, letters)], glyphs=[glyphs])
 
 
+def loose_lines(rng: random.Random, difficulty: float) -> Sample:
+    """Lines to be written out that keep to no row of squares, in print mostly below 20 pixels and up to 40.
+
+    So lie the lines of crops, large where the crop was small: a letter may take four squares, a square parts of two
+    lines.
+    """
+    paper, ink = random_colours(rng, difficulty)
+    size = round(11 * 3.6 ** (rng.random() ** 1.5))
+    font = sized_font(rng.randrange(max(1, round(len(font_sources()) * difficulty))), size)
+    pitch = size * rng.uniform(1.25, 2.2)
+    count = rng.randint(1, max(1, min(4, int(112 / pitch))))
+    width = 28 * rng.randint(6, 14 if count * pitch < 84 else 9)
+    left, top = rng.uniform(1, 28), rng.uniform(1, 16)
+    image = Image.new("RGB", (width, 28 * -(-int(top + count * pitch) // 28)), paper)
+    draw = ImageDraw.Draw(image)
+    lines: list[str] = []
+    glyphs: list[Glyph] = []
+    for row in range(count):
+        text = random_line(rng, 0.2 + difficulty, rng.randint(1, 4))
+        while font.getlength(text) > width - left - 2:
+            text = text[:-1].rstrip()
+        y = top + row * pitch
+        draw.text((left, y), text, font=font, fill=ink)
+        lines.append(text)
+        glyphs += _glyphs(text, left, y, font, row)
+    printed = "\n".join(lines)
+    turns: list[tuple[str, list[str | Image.Image]]] = [("user", [image, "Read."]), ("assistant", [printed])]
+    letters = [(glyph.x, glyph.y) for glyph in glyphs]
+    return Sample("lines", turns, looks=[Look(1, 0, (), printed, letters)], glyphs=[glyphs])
+
+
 def _glyphs(text: str, x: float, y: float, font: ImageFont.FreeTypeFont, line: int = 0) -> list[Glyph]:
     """The letters, spaces left out, of a line of text drawn at (x, y)."""
     ends = [font.getlength(text[:count]) for count in range(len(text) + 1)]
@@ -93,7 +124,8 @@ def drawn_table(rng: random.Random, difficulty: float) -> Sample:
     grid = ([["", *headers]] if with_header else []) + [
         [label, *values] for label, values in zip(labels, cells, strict=True)
     ]
-    widths = [max(font.getlength(row[column]) for row in grid) + rng.uniform(8, 24) for column in range(columns + 1)]
+    gap = 24 if rng.random() < 0.75 else 120 * difficulty + 24
+    widths = [max(font.getlength(row[column]) for row in grid) + rng.uniform(8, gap) for column in range(columns + 1)]
     pitch = size * rng.uniform(1.35, 1.9)
     squares = (-(-int(sum(widths) + 8) // 28), -(-int(pitch * len(grid) + 6) // 28))
     paper, ink = random_colours(rng, difficulty)

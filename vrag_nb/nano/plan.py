@@ -20,7 +20,10 @@ from vrag_nb.records import Question, read_questions
 
 @dataclass(frozen=True)
 class Recipe:
-    """Budgets (seconds), places, and how much is drawn: decks for the retriever, files of windows for `see`."""
+    """Budgets (seconds), places, and how much is drawn: decks for the retriever, files of windows for `see`.
+
+    retriever: the name of the one that `weigh` is about.
+    """
 
     runs: Path = Path("data/runs/nano")
     models: Path = Path("data/models")
@@ -37,8 +40,10 @@ class Recipe:
     settle_seconds: float = 5400
     see_seconds: float = 1800
     find_seconds: float = 5400
+    hone_seconds: float = 2400
     twin_seconds: float = 1500
     retriever_decks: int = 150
+    retriever: str = "nano-retriever"
     window_files: int = 168
 
     @classmethod

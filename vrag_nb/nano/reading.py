@@ -7,7 +7,6 @@ alone, then mixed with windows of train-split deck pages, the way the agent will
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Iterator
 from ctypes import c_double
 from itertools import accumulate
@@ -22,13 +21,13 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 from transformers import Qwen2_5_VLForConditionalGeneration, Qwen2VLImageProcessor
 
-from vrag_nb.learning.curves import RunLog
 from vrag_nb.nano import replicas
 from vrag_nb.nano.attention import linear_patch_embedding, use_window_attention
 from vrag_nb.nano.glyphs import Glyph, GlyphHead, LetterHead, glyph_loss, letter_targets, slot_targets
 from vrag_nb.nano.model import FACTOR
-from vrag_nb.nano.optimisation import Optimisers, load_state, progress, save_state, to_training_dtype
+from vrag_nb.nano.optimisation import Optimisers, load_state, to_training_dtype
 from vrag_nb.nano.scribbles import scribble
+from vrag_nb.nano.training import Training
 
 Drawing = tuple[Image.Image, list[Glyph]]
 Level = Synchronized  # a difficulty in 0..1, set by the trainer and read by the drawing processes
@@ -130,45 +129,17 @@ def train_reading(
         reader.letters.load_state_dict(earlier["letters"])
     to_training_dtype(reader)
     optimisers = Optimisers(reader.named_parameters(), muon_lr, adamw_lr, decay=decay)
-    step, spent, means, level = 0, 0.0, {"accuracy": 0.0, "letters": 0.0}, Value(c_double, 0.0)
-    if state := load_state(folder / "state.pt"):
-        reader.visual.load_state_dict(state["visual"])
-        reader.glyphs.load_state_dict(state["head"])
-        reader.letters.load_state_dict(state["letters"])
-        optimisers.load_state_dict(state["optimisers"])
-        step, spent, means, level.value = state["step"], state["spent"], state["means"], state["difficulty"]
-    batches = GlyphBatches(image_processor, draw, level, batch_size, f"{seed + step}/{replicas.rank()}")
-    log = RunLog(folder / "log.jsonl", step) if replicas.rank() == 0 else None
-    started, waited = time.perf_counter() - spent, 0.0
+    parts = {"visual": reader.visual, "head": reader.glyphs, "letters": reader.letters}
+    training = Training(folder, parts, optimisers, seconds, steps=steps, save_every=200)
+    level = Value(c_double, training.kept.get("difficulty", 0.0))
+    batches = GlyphBatches(image_processor, draw, level, batch_size, f"{seed + training.step}/{replicas.rank()}")
     loader = iter(DataLoader(batches, batch_size=None, num_workers=workers, prefetch_factor=4 if workers else None))
-    done = replicas.of_the_first(progress(spent, seconds, step, steps))
-    while done < 1:
-        before = time.perf_counter()
-        batch = next(loader)
-        waited += time.perf_counter() - before
-        loss, shares = reader(batch)
+    for _ in training:
+        loss, shares = reader(training.next(loader))
         loss.backward()
-        optimisers.step(done)
-        step, spent = step + 1, time.perf_counter() - started
-        done = replicas.of_the_first(progress(spent, seconds, step, steps))
-        means = {name: 0.9 * mean + 0.1 * shares[name] for name, mean in means.items()}
-        if means["accuracy"] > promote_at and level.value < 1:
+        training.blend(0.1, **shares)
+        if training.means["accuracy"] > promote_at and level.value < 1:
             level.value = min(1.0, level.value + difficulty_step)
-            means["accuracy"] -= 0.004
-        if log and (step % 10 == 0 or step == 1):
-            waiting = waited / max(spent, 1e-9)
-            log.write(step=step, seconds=spent, loss=loss.item(), **means, difficulty=level.value, waiting=waiting)
-        if log and (step % 200 == 0 or done >= 1):
-            save_state(
-                folder / "state.pt",
-                {
-                    "visual": reader.visual.state_dict(),
-                    "head": reader.glyphs.state_dict(),
-                    "letters": reader.letters.state_dict(),
-                    "optimisers": optimisers.state_dict(),
-                    "step": step,
-                    "spent": spent,
-                    "means": means,
-                    "difficulty": level.value,
-                },
-            )
+            training.means["accuracy"] -= 0.004
+        training.kept["difficulty"] = level.value
+        training.tell(loss=loss.item(), difficulty=level.value)

@@ -9,13 +9,14 @@
     act        SFT on trajectories of the privileged expert in the real environment    -> models/nano-agent
     see        the agent's vision tower learns on, cells of windows; by name           -> runs/nano/see
     settle     the agent on that tower; by name                                        -> models/nano-agent-next
-    find       the retriever on the agent's vision tower, both learning on; by name   -> runs/nano/find/checkpoint
+    find       all of the retriever learns on, on pages drawn for every step; by name  -> models/nano-retriever
+    hone       the retriever on the tower of `see`; by name                    -> models/nano-retriever-next
     weigh      what the tokens of a query are worth to the retriever                   -> models/nano-retriever
     twin       BiQwen2.5, one vector a page, from the retriever                        -> models/nano-retriever-single
 
-`see`, `settle` and `find` teach on what is shipped and are run when they are named only; what each brought is in
-`data/models/README.md`. `torchrun --nproc-per-node 2 -m vrag_nb.nano.recipe --threads 1 see settle` gives each of two
-processes a core.
+`see`, `settle`, `find` and `hone` teach on what is shipped and are run when they are named only; what each brought is
+in `data/models/README.md`. `torchrun --nproc-per-node 2 -m vrag_nb.nano.recipe --threads 1 see settle` gives each of
+two processes a core.
 
 Budgets are wall-clock seconds on two idle cores. Every stage resumes where a kill left it and is skipped once its
 budget is spent; all of them see train-split tables and layouts only. `data/models/README.md` says what the shipped
@@ -45,11 +46,11 @@ from vrag_nb.nano.deck_tasks import DeckPool, DeckTasks
 from vrag_nb.nano.expert import ExpertSamples, ExpertTurns
 from vrag_nb.nano.grafting import graft
 from vrag_nb.nano.looking import WEIGHTS
-from vrag_nb.nano.lookups import drawn_table, reading_strip
+from vrag_nb.nano.lookups import drawn_table, loose_lines, reading_strip
 from vrag_nb.nano.model import build_processor, save_checkpoint
 from vrag_nb.nano.plan import Recipe, fresh_model, load_earlier, mixed_deck, tokenizer
 from vrag_nb.nano.reading import Drawing, draw_scribble, train_reading
-from vrag_nb.nano.retriever_stages import find, match, retrieve, twin, weigh
+from vrag_nb.nano.retriever_stages import find, hone, match, retrieve, twin, weigh
 from vrag_nb.nano.seeing import train_seeing
 from vrag_nb.nano.windows import WindowFiles, draw_windows
 from vrag_nb.nano.wording import copied_words, searches
@@ -228,8 +229,9 @@ def settling(recipe: Recipe) -> list[Stream]:
     return [
         Stream("act", ExpertSamples(pool, max_turns=5), 1, buckets=8),
         Stream("turn", ExpertTurns(pool), 10, buckets=4),
-        Stream("read", reading_strip, 40, promote_at=0.5, difficulty_step=0.02, difficulty=0.14),
-        Stream("table", drawn_table, 8, difficulty=0.29),
+        Stream("read", reading_strip, 16, promote_at=0.5, difficulty_step=0.02, difficulty=0.2),
+        Stream("lines", loose_lines, 14, buckets=4, promote_at=0.5, difficulty_step=0.02, difficulty=0.2),
+        Stream("table", drawn_table, 16, difficulty=0.5),
         Stream("search", searches(pool), 1, buckets=4),
     ]
 
@@ -254,11 +256,12 @@ STAGES: dict[str, Callable[[Recipe], None]] = {
     "see": see,
     "settle": settle,
     "find": find,
+    "hone": hone,
     "weigh": weigh,
     "twin": twin,
 }
 
-BY_NAME = ("see", "settle", "find")  # run when they are named only
+BY_NAME = ("see", "settle", "find", "hone")  # run when they are named only
 
 
 def run_stages(recipe: Recipe, stages: Sequence[str]) -> None:
@@ -279,10 +282,17 @@ def main() -> None:
         "stages", nargs="*", help=f"of {', '.join(STAGES)}, in order (default: all but {', '.join(BY_NAME)})"
     )
     parser.add_argument("--threads", type=int, default=Recipe.threads)
+    parser.add_argument("--decks", type=int, default=Recipe.retriever_decks, help="so many are drawn for the retriever")
+    parser.add_argument("--retriever", default=Recipe.retriever, help="whose query tokens `weigh` weighs")
     parser.add_argument("--scale", type=float, default=1.0, help="multiply every budget")
     arguments = parser.parse_args()
     run_stages(
-        Recipe.scaled(arguments.scale, threads=arguments.threads),
+        Recipe.scaled(
+            arguments.scale,
+            threads=arguments.threads,
+            retriever_decks=arguments.decks,
+            retriever=arguments.retriever,
+        ),
         arguments.stages or [stage for stage in STAGES if stage not in BY_NAME],
     )
 

@@ -22,11 +22,10 @@ import random
 import re
 import shutil
 import string
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from colpali_engine.loss import ColbertLoss
@@ -36,12 +35,13 @@ from transformers import Qwen2_5_VLForConditionalGeneration, Qwen2_5_VLProcessor
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from vrag_nb.agent.geometry import Budget
-from vrag_nb.learning.curves import RunLog
+from vrag_nb.nano import replicas
 from vrag_nb.nano.attention import use_block_attention
 from vrag_nb.nano.deck_tasks import DrawnPage
 from vrag_nb.nano.looking import covered_squares
 from vrag_nb.nano.model import FACTOR, MIN_PIXELS
-from vrag_nb.nano.optimisation import Optimisers, load_state, progress, save_state, to_training_dtype, training_dtype
+from vrag_nb.nano.optimisation import Optimisers, to_training_dtype, training_dtype
+from vrag_nb.nano.training import Training
 from vrag_nb.nano.written import ids_around
 
 PAGE_BUDGET = Budget(MIN_PIXELS, 640 * FACTOR**2)
@@ -319,77 +319,33 @@ def train_retriever(
     span_share: float = 0.4,
     centred: bool = False,
 ) -> None:
-    """Train the language half in place for a wall-clock budget; resumable. Logs in-batch accuracy of pages and words.
+    """Train the language half in place for a wall-clock budget (`Training`). Logs in-batch accuracy of pages and words.
 
-    span_share: how many of the queries are words copied from the page instead of a question or its search hint.
+    span_share: how many of the queries are words copied from the page instead of a question or its search hint; where a
+        query is empty, they always are.
     centred: the model has been trained before, its projection needs no centring.
     """
-    rng = random.Random(seed)
     model.visual.requires_grad_(False)
     to_training_dtype(model)
     use_block_attention(model.language_model)
     if compile_text and shutil.which("g++"):
         for layer in model.language_model.layers:
             layer.compile(dynamic=True)
-    some_queries, some_pages = draw_batch(rng, groups, batch_size, decks_per_batch)
     if not centred:
+        some_queries, some_pages = draw_batch(random.Random(seed), groups, batch_size, decks_per_batch)
         centre_projection(model, processor, [pages[index] for index in some_pages], some_queries)
 
-    def one_step(rng: random.Random) -> Losses:
+    optimisers = Optimisers(model.named_parameters(), muon_lr, adamw_lr)
+    training = Training(folder, {"model": model}, optimisers, seconds, steps=steps)
+    rng = random.Random(f"{seed}/{training.step}/{replicas.rank()}")
+    model.train()
+    for _ in training:
         queries, gold = draw_batch(rng, groups, batch_size, decks_per_batch)
         shown = [pages[index] for index in gold]
-        copied = [rng.random() < span_share for _ in queries]
+        copied = [rng.random() < span_share or not query for query in queries]
         queries = [span_query(rng, p) if c and p.words else q for c, p, q in zip(copied, shown, queries, strict=True)]
         lists = [listed_words(rng, page) for page in shown]
         on_pages, on_words, right, words_right = matching_losses(model, processor, shown, queries, lists)
-        told = {"loss": on_pages.item(), "word_loss": on_words.item()}
-        return Losses(on_words + on_pages, told, {"accuracy": right, "words": words_right})
-
-    run_steps(model, one_step, folder, seconds, steps=steps, rng=rng, seed=seed, muon_lr=muon_lr, adamw_lr=adamw_lr)
-
-
-class Losses(NamedTuple):
-    """Of a step: what is minimised; figures for the log as they are, and those whose running means are logged."""
-
-    total: torch.Tensor
-    now: dict[str, float]
-    means: dict[str, float]
-
-
-def run_steps(
-    model: torch.nn.Module,
-    one_step: Callable[[random.Random], Losses],
-    folder: Path,
-    seconds: float,
-    *,
-    steps: int | None,
-    rng: random.Random,
-    seed: int,
-    muon_lr: float,
-    adamw_lr: float,
-) -> None:
-    """Take steps until the wall-clock budget is spent; state and log under `folder`, resumable."""
-    optimisers = Optimisers(model.named_parameters(), muon_lr, adamw_lr)
-    step, spent = 0, 0.0
-    means: dict[str, float] = {}
-    if state := load_state(folder / "state.pt"):
-        model.load_state_dict(state["model"])
-        optimisers.load_state_dict(state["optimisers"])
-        step, spent, means = state["step"], state["spent"], state["means"]
-        rng.seed(f"{seed}/{step}")
-    log = RunLog(folder / "log.jsonl", step)
-    started = time.perf_counter() - spent
-    model.train()
-    done = progress(spent, seconds, step, steps)
-    while done < 1:
-        losses = one_step(rng)
-        losses.total.backward()
-        optimisers.step(done)
-        means = {name: 0.95 * means.get(name, 0.0) + 0.05 * share for name, share in losses.means.items()}
-        step, spent = step + 1, time.perf_counter() - started
-        done = progress(spent, seconds, step, steps)
-        if step % 10 == 0 or step == 1:
-            log.write(step=step, seconds=spent, **losses.now, **means)
-        if step % 100 == 0 or done >= 1:
-            state = {"model": model.state_dict(), "optimisers": optimisers.state_dict()}
-            save_state(folder / "state.pt", state | {"step": step, "spent": spent, "means": means})
+        (on_words + on_pages).backward()
+        training.tell(loss=on_pages.item(), word_loss=on_words.item())
+        training.blend(accuracy=right, words=words_right)

@@ -1,8 +1,10 @@
-"""The stages of the nano recipe that make the page retriever: match, retrieve, find, weigh, and its twin: twin."""
+"""The stages of the nano recipe that make the page retriever, match, retrieve, find, hone, weigh, and its twin."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
@@ -17,6 +19,7 @@ from vrag_nb.documents.decks.generate import pretraining_deck
 from vrag_nb.nano import replicas
 from vrag_nb.nano.deck_tasks import DeckPool, DrawnPage, repainted, words_of
 from vrag_nb.nano.finding import train_finding
+from vrag_nb.nano.grafting import graft
 from vrag_nb.nano.model import FACTOR, build_processor, save_checkpoint
 from vrag_nb.nano.plan import Recipe, earlier_state, fresh_model, load_earlier, mixed_deck, split_questions, tokenizer
 from vrag_nb.nano.prose import drawn_document
@@ -33,6 +36,8 @@ from vrag_nb.nano.twin import build_twin, freeze, given_pages, train_twin
 from vrag_nb.nano.weighing import learn_weights
 from vrag_nb.retrieval.hubness import QUERY_BANK
 from vrag_nb.retrieval.nano_embedders import NanoColQwen25
+
+NEXT = "nano-retriever-next"  # what stage `hone` makes
 
 
 def word_material(recipe: Recipe, decks: int, windows: int = 2) -> tuple[list[DrawnPage], list[QueryGroup]]:
@@ -124,8 +129,8 @@ def retrieve(recipe: Recipe) -> None:
 
 
 def weigh(recipe: Recipe) -> None:
-    """Learn what the tokens of a query are worth to the shipped retriever, from questions of the train split."""
-    folder = recipe.models / "nano-retriever"
+    """Learn what the tokens of a query are worth to the retriever, from questions of the train split."""
+    folder = recipe.models / recipe.retriever
     asked = [question for group in split_questions(recipe, "train").values() for question in group]
     learn_weights(NanoColQwen25(str(folder)), recipe.corpus, asked, seed=recipe.seed).save(folder)
 
@@ -183,17 +188,69 @@ def find(recipe: Recipe) -> None:
         save_checkpoint(model, processor, folder)
 
 
-def twin(recipe: Recipe) -> None:
-    """The retriever's single-vector twin, on whole pages and their questions and on prose."""
+def hone(recipe: Recipe) -> None:
+    """The retriever on the tower of `see`, grafted: its language half learns on, on pages seen once.
+
+    Of several processes each sees a share of the decks and learns from it. What it makes lies beside the shipped
+    retriever until it is better, as NEXT.
+    """
     folder = recipe.models / "nano-retriever"
-    model = build_twin(ColQwen2_5.from_pretrained(folder, dtype=torch.float32))
-    processor = BiQwen2_5_Processor.from_pretrained(folder)
+    model = ColQwen2_5.from_pretrained(folder, dtype=torch.float32)
+    processor = ColQwen2_5_Processor.from_pretrained(folder)
+    drawn, groups = page_and_prose_material(recipe)
+    visual: Any = model.visual
+    earlier = deepcopy(visual)
+    visual.load_state_dict(earlier_state(recipe.runs / "see")["visual"])
+    met = graft(visual, earlier, shown_pages(processor, random.Random(recipe.seed).sample(drawn, 60)), kept=64)
+    print(f"of what the tower said before, {met:.0%} is what it says now", flush=True)
+    material = shared(drawn, groups, replicas.rank(), replicas.count())
+    drawn.clear()
+    _train_on(recipe, model, processor, material, "hone", centred=True)
+    if replicas.rank() == 0:
+        save_checkpoint(model, processor, recipe.models / NEXT)
+        write_query_bank(recipe, recipe.models / NEXT / QUERY_BANK)
+
+
+def shown_pages(
+    processor: ColQwen2_5_Processor, pages: Sequence[DrawnPage]
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Pixels and grid of each page as the retriever is shown it, for `graft`."""
+    for page in pages:
+        image = page.window(budget=PAGE_BUDGET)[0]
+        inputs = processor.image_processor(images=[image], do_resize=False, return_tensors="pt")
+        yield inputs["pixel_values"], inputs["image_grid_thw"]
+
+
+def shared(
+    drawn: Sequence[DrawnPage], groups: Sequence[QueryGroup], share: int, shares: int
+) -> tuple[list[DrawnPage], list[QueryGroup]]:
+    """The `share`-th of every `shares` groups, and their pages alone."""
+    taken: list[DrawnPage] = []
+    kept = []
+    for group in groups[share::shares]:
+        moved = {page: len(taken) + number for number, page in enumerate(group.pages)}
+        taken += [drawn[page] for page in group.pages]
+        kept.append(QueryGroup(list(moved.values()), [(text, moved[page]) for text, page in group.queries]))
+    return taken, kept
+
+
+def page_and_prose_material(recipe: Recipe) -> tuple[list[DrawnPage], list[QueryGroup]]:
+    """`page_material`, and as many documents of four pages of prose, which are asked for by words of theirs."""
     drawn, groups = page_material(recipe, recipe.retriever_decks)
     rng = random.Random(f"{recipe.seed}/prose")
     for _ in tqdm(range(recipe.retriever_decks), desc="drawing prose"):
         numbers = [len(drawn) + number for number in range(4)]
         drawn += drawn_document(rng, len(numbers), PAGE_BUDGET)
         groups.append(QueryGroup(numbers, [("", number) for number in numbers]))
+    return drawn, groups
+
+
+def twin(recipe: Recipe) -> None:
+    """The retriever's single-vector twin, on whole pages and their questions and on prose."""
+    folder = recipe.models / "nano-retriever"
+    model = build_twin(ColQwen2_5.from_pretrained(folder, dtype=torch.float32))
+    processor = BiQwen2_5_Processor.from_pretrained(folder)
+    drawn, groups = page_and_prose_material(recipe)
     freeze(model)
     pages_given = given_pages(model, processor, drawn)
     drawn.clear()

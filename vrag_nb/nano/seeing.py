@@ -8,7 +8,6 @@ without the gathering and padding of transformers' own (`StillTower`, same weigh
 from __future__ import annotations
 
 import shutil
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from vrag_nb.learning.curves import RunLog
 from vrag_nb.nano import replicas
 from vrag_nb.nano.cells import CellHead, cell_loss
 from vrag_nb.nano.model import FACTOR
-from vrag_nb.nano.optimisation import Optimisers, load_state, progress, save_state
+from vrag_nb.nano.optimisation import Optimisers
+from vrag_nb.nano.training import Training
 from vrag_nb.nano.windows import SIDE, SQUARES, WindowFiles
 
 MOST_LETTERS = 90  # a window is drawn the more often the more letters it has, up to so many
@@ -115,44 +114,25 @@ def train_seeing(
     """
     torch.manual_seed(seed)
     tower, head = StillTower(visual), CellHead(visual.config.out_hidden_size)
-    step, spent, accuracy = 0, 0.0, 0.0
-    state = load_state(folder / "state.pt")
-    if state:
-        visual.load_state_dict(state["visual"])
-        head.load_state_dict(state["head"])
-        step, spent, accuracy = state["step"], state["spent"], state["accuracy"]
     named = [*visual.named_parameters("visual"), *head.named_parameters("head")]
-    optimisers = Optimisers(named, muon_lr, adamw_lr, decay=decay)
-    if state:
-        optimisers.load_state_dict(state["optimisers"])
+    training = Training(
+        folder,
+        {"visual": visual, "head": head},
+        Optimisers(named, muon_lr, adamw_lr, decay=decay),
+        seconds,
+        steps=steps,
+        log_every=20,
+        save_every=200,
+    )
     model: Any = nn.Sequential(tower, head)
     if compiled and shutil.which("g++"):
         model = torch.compile(model, dynamic=False)
-    log = RunLog(folder / "log.jsonl", step) if replicas.rank() == 0 else None
-    rng = np.random.default_rng([seed, step, replicas.rank()])
+    rng = np.random.default_rng([seed, training.step, replicas.rank()])
     shares = np.minimum(windows.letters, MOST_LETTERS) + 12.0
     shares /= shares.sum()
-    started = time.perf_counter() - spent
-    done = replicas.of_the_first(progress(spent, seconds, step, steps))
-    while done < 1:
+    for _ in training:
         images, targets = windows.pick(rng.choice(len(windows), batch_size, p=shares))
         loss, right = cell_loss(model(scaled(images, rng)), torch.from_numpy(targets))
         loss.backward()
-        optimisers.step(done)
-        step, spent = step + 1, time.perf_counter() - started
-        done = replicas.of_the_first(progress(spent, seconds, step, steps))
-        accuracy = 0.95 * accuracy + 0.05 * right
-        if log and (step % 20 == 0 or step == 1):
-            log.write(step=step, seconds=spent, loss=loss.item(), cells=accuracy)
-        if log and (step % 200 == 0 or done >= 1):
-            save_state(
-                folder / "state.pt",
-                {
-                    "visual": visual.state_dict(),
-                    "head": head.state_dict(),
-                    "optimisers": optimisers.state_dict(),
-                    "step": step,
-                    "spent": spent,
-                    "accuracy": accuracy,
-                },
-            )
+        training.tell(loss=loss.item())
+        training.blend(cells=right)

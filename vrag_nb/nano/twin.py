@@ -27,16 +27,9 @@ from vrag_nb.nano.attention import linear_patch_embedding, use_block_attention, 
 from vrag_nb.nano.deck_tasks import DrawnPage
 from vrag_nb.nano.finding import asked_of
 from vrag_nb.nano.model import FACTOR
-from vrag_nb.nano.optimisation import to_training_dtype
-from vrag_nb.nano.retriever import (
-    PAGE_BUDGET,
-    Losses,
-    QueryGroup,
-    SeenPage,
-    draw_batch,
-    run_steps,
-    word_squares,
-)
+from vrag_nb.nano.optimisation import Optimisers, to_training_dtype
+from vrag_nb.nano.retriever import PAGE_BUDGET, QueryGroup, SeenPage, draw_batch, word_squares
+from vrag_nb.nano.training import Training
 from vrag_nb.nano.written import written_inputs, written_squares
 from vrag_nb.retrieval.nano_embedders import POOLING
 
@@ -121,7 +114,11 @@ def train_twin(
         queries_of.setdefault(page, []).extend([text] if text else [])
     loss = BiEncoderLoss(temperature=TEMPERATURE)
 
-    def one_step(rng: random.Random) -> Losses:
+    optimisers = Optimisers(model.named_parameters(), muon_lr, adamw_lr)
+    training = Training(folder, {"model": model}, optimisers, seconds, steps=steps)
+    rng = random.Random(f"{seed}/{training.step}")
+    model.train()
+    for _ in training:
         _, gold = draw_batch(rng, groups, batch_size, decks_per_batch)
         asked = [asked_of(rng, queries_of[index], pages[index]) for index in gold]
         turns = list(zip(*asked, strict=True))  # one query of every page each
@@ -130,10 +127,9 @@ def train_twin(
         scores = embedded.split(len(gold))
         total = torch.stack([loss(turn, found) for turn in scores]).mean()
         right = torch.cat([(turn @ found.T).argmax(1) == torch.arange(len(gold)) for turn in scores]).float().mean()
-        return Losses(total, {"loss": total.item()}, {"accuracy": right.item()})
-
-    rng = random.Random(seed)
-    run_steps(model, one_step, folder, seconds, steps=steps, rng=rng, seed=seed, muon_lr=muon_lr, adamw_lr=adamw_lr)
+        total.backward()
+        training.tell(loss=total.item())
+        training.blend(accuracy=right.item())
 
 
 def freeze(model: BiQwen2_5) -> None:
