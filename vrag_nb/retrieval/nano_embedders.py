@@ -31,7 +31,10 @@ class NanoEmbedder(QwenEmbedder):
         use_window_attention(model.visual)
 
     def embed_pages(self, images: list[Image.Image], texts: list[str]) -> list[np.ndarray]:
-        return [self._embed(image) for image in images]
+        from vrag_nb.denormals import flushed_denormals
+
+        with flushed_denormals():
+            return [self._embed(image) for image in images]
 
     def _embed(self, image: Image.Image) -> np.ndarray:
         raise NotImplementedError
