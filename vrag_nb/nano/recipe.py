@@ -167,6 +167,7 @@ def _train_agent(
     folder: Path,
     seconds: float,
     name: str = "nano-agent",
+    rate: float = 1.0,
     **options: Any,
 ) -> None:
     processor = build_processor(tokenizer())
@@ -177,10 +178,9 @@ def _train_agent(
         folder,
         seconds,
         seed=recipe.seed,
-        muon_lr=2e-3,
-        adamw_lr=6e-4,
-        decay=0.5,
-        **options,
+        muon_lr=2e-3 * rate,
+        adamw_lr=6e-4 * rate,
+        **{"decay": 0.5, **options},
     )
     if replicas.rank() == 0:
         save_checkpoint(model, processor, recipe.models / name)
@@ -206,8 +206,9 @@ def see(recipe: Recipe) -> None:
 def settle(recipe: Recipe) -> None:
     """The agent on the tower of `see`, grafted: the same lessons as `act`, on what the tower says now.
 
-    What it makes lies beside the shipped agent until it is better, as NEXT, and what lies there is taught on. The
-    tower's blocks stay as they are. The looking heads begin anew and weigh little: what they say at first is noise.
+    What it makes lies beside the shipped agent until it is better, as NEXT, and what lies there is taught on, at half
+    the rate. The tower's blocks stay as they are. The looking heads begin anew and weigh little: what they say at first
+    is noise.
     """
     begun = (recipe.models / NEXT / "config.json").is_file()
     folder = recipe.models / (NEXT if begun else "nano-agent")
@@ -219,8 +220,9 @@ def settle(recipe: Recipe) -> None:
         met = graft(tower, earlier, as_patches(tower_windows(recipe), recipe.seed), kept=64)
         print(f"of what the tower said before, {met:.0%} is what it says now", flush=True)
     quietly = {name: 0.3 * weight for name, weight in WEIGHTS.items()}
+    slower: dict[str, Any] = {"rate": 0.5, "decay": 0.9} if begun else {}
     streams, runs = settling(recipe), recipe.runs / "settle"
-    _train_agent(recipe, model, streams, runs, recipe.settle_seconds, name=NEXT, looking_weights=quietly)
+    _train_agent(recipe, model, streams, runs, recipe.settle_seconds, name=NEXT, looking_weights=quietly, **slower)
 
 
 def settling(recipe: Recipe) -> list[Stream]:
