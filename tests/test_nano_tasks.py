@@ -35,7 +35,10 @@ from vrag_nb.nano.retriever import (
     embed_query_texts,
     embed_seen_pages,
     query_prefixes,
+    remembering_loss,
+    say_of_squares,
     see_pages,
+    tail_length,
     train_retriever,
     word_loss,
 )
@@ -363,6 +366,23 @@ def test_the_retriever_learns_on_pages_that_were_seen_once_and_resumes(pool, pro
         assert load_state(tmp_path / "state.pt")["step"] == steps
     assert torch.equal(model.visual.blocks[0].attn.qkv.weight, tower)
     assert not torch.equal(model.language_model.layers[0].mlp.up_proj.weight, text)
+
+
+def test_what_was_said_of_squares_is_remembered(pool, processor):
+    backbone = build_nano_vlm(processor.tokenizer, TINY)
+    model, retriever_processor = build_retriever(backbone, text_layers=2), build_retriever_processor(processor)
+    seen = see_pages(model, retriever_processor, pool.pick(random.Random(0))[0][:2])
+    said = say_of_squares(model, retriever_processor, seen)
+    assert [one.shape for one in said] == [(len(page.tokens), 128) for page in seen]
+    pages = [replace(page, said=one) for page, one in zip(seen, said, strict=True)]
+    tail = tail_length(retriever_processor)
+    same = remembering_loss(embed_seen_pages(model, retriever_processor, pages).float(), pages, tail)
+    assert same < 1e-3
+    torch.manual_seed(1)
+    torch.nn.init.normal_(model.custom_text_proj.weight)
+    found = embed_seen_pages(model, retriever_processor, pages).float()
+    assert remembering_loss(found, pages, tail) > 0.2
+    assert remembering_loss(found, seen, tail) == 0
 
 
 def test_processes_share_decks_and_no_page_is_lost(pool):

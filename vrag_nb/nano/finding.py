@@ -35,7 +35,7 @@ from vrag_nb.nano.retriever import (
     PAGE_BUDGET,
     SeenPage,
     listed_words,
-    matching_losses,
+    match_batch,
     span_query,
     word_squares,
 )
@@ -220,7 +220,8 @@ def train_finding(
         tokens = see(visual, batch)
         on_glyphs, glyphs = glyph_loss(head(tokens), batch.glyphs)
         seen = batch.seen(tokens)
-        on_pages, on_words, right, words = matching_losses(model, processor, seen, batch.queries, batch.lists)
-        (on_words + on_pages + GLYPH_WEIGHT * on_glyphs).backward()
-        training.tell(loss=on_pages.item(), word_loss=on_words.item(), glyph_loss=on_glyphs.item())
-        training.blend(accuracy=right, words=words, glyphs=glyphs)
+        matched = match_batch(model, processor, seen, batch.queries, batch.lists)
+        (matched.on_words + matched.on_pages + GLYPH_WEIGHT * on_glyphs).backward()
+        losses = {"loss": matched.on_pages, "word_loss": matched.on_words, "glyph_loss": on_glyphs}
+        training.tell(**{name: loss.item() for name, loss in losses.items()})
+        training.blend(accuracy=matched.right, words=matched.words_right, glyphs=glyphs)

@@ -23,9 +23,9 @@ import re
 import shutil
 import string
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from colpali_engine.loss import ColbertLoss
@@ -54,12 +54,13 @@ class SeenPage:
     """What the frozen vision tower made of a page, and what is written on it.
 
     tokens: merged, (n, width), in the training dtype. grid: the patch grid (t, h, w). words: (plain word, its squares)
-    in reading order.
+    in reading order. said: what a retriever before this one said of each square, (n, 128), if that is to be learned.
     """
 
     tokens: torch.Tensor
     grid: torch.Tensor
     words: list[tuple[str, list[int]]]
+    said: torch.Tensor | None = field(default=None, kw_only=True)
 
 
 @dataclass
@@ -152,6 +153,32 @@ def embed_seen_pages(model: ColQwen2_5, processor: ColQwen2_5_Processor, pages: 
     )
 
 
+@torch.inference_mode()
+def say_of_squares(
+    model: ColQwen2_5, processor: ColQwen2_5_Processor, pages: Sequence[SeenPage], batch_size: int = 4
+) -> list[torch.Tensor]:
+    """Of each page what the retriever says of its squares, (n, 128), float16."""
+    said: list[torch.Tensor] = []
+    for start in tqdm(range(0, len(pages), batch_size), desc="remembering", unit="batch"):
+        shown = pages[start : start + batch_size]
+        found = embed_seen_pages(model, processor, shown)
+        said += [one.half() for one in of_squares(found, shown, tail_length(processor))]
+    return said
+
+
+def of_squares(found: torch.Tensor, pages: Sequence[SeenPage], tail: int) -> list[torch.Tensor]:
+    """Of left-padded page embeddings (pages, s, 128) those of the squares, (n, 128) each."""
+    end = found.shape[1] - tail
+    return [row[end - len(page.tokens) : end] for row, page in zip(found, pages, strict=True)]
+
+
+def remembering_loss(found: torch.Tensor, pages: Sequence[SeenPage], tail: int) -> torch.Tensor:
+    """1 - cosine of what is said of squares, (pages, s, 128) left-padded, and what was (`SeenPage.said`); the mean."""
+    pairs = [(now, page.said) for now, page in zip(of_squares(found, pages, tail), pages, strict=True)]
+    far = [1 - (now * said.float()).sum(-1) for now, said in pairs if said is not None]
+    return torch.cat(far).mean() if far else found.sum() * 0
+
+
 def embed_query_texts(model: ColQwen2_5, processor: ColQwen2_5_Processor, queries: Sequence[str]) -> torch.Tensor:
     """(queries, length, 128) with zeros at padding."""
     batch = processor.process_queries(texts=list(queries))
@@ -226,17 +253,24 @@ def word_loss(
     return loss, right.gather(1, scores.argmax(-1, keepdim=True)).float().mean().item()
 
 
-def matching_losses(
+class Matched(NamedTuple):
+    """A batch's InfoNCE losses over pages and over words, the shares of each that were right, the page embeddings."""
+
+    on_pages: torch.Tensor
+    on_words: torch.Tensor
+    right: float
+    words_right: float
+    found: torch.Tensor
+
+
+def match_batch(
     model: ColQwen2_5,
     processor: ColQwen2_5_Processor,
     pages: Sequence[SeenPage],
     queries: Sequence[str],
     lists: Sequence[str],
-) -> tuple[torch.Tensor, torch.Tensor, float, float]:
-    """Both InfoNCE losses of a batch, over pages and over words, and the shares of each that were right.
-
-    queries: one of each page, or several times one of each. lists: words of each page, for the loss over words alone.
-    """
+) -> Matched:
+    """queries: one of each page, or several times one of each. lists: words of each page, for the loss over words."""
     texts = [*queries, *lists]
     embedded = embed_query_texts(model, processor, texts).float()
     asked, found = embedded[: len(queries)], embed_seen_pages(model, processor, pages).float()
@@ -244,7 +278,7 @@ def matching_losses(
     by_page = ColbertLoss(temperature=0.02, normalize_scores=True)
     on_pages = torch.stack([by_page(turn, found) for turn in asked.split(len(pages))]).mean()
     right = (page_scores(asked, found).argmax(1) == torch.arange(len(queries)) % len(pages)).float().mean().item()
-    return on_pages, on_words, right, words_right
+    return Matched(on_pages, on_words, right, words_right, found)
 
 
 @torch.no_grad()
@@ -318,12 +352,15 @@ def train_retriever(
     compile_text: bool = True,
     span_share: float = 0.4,
     centred: bool = False,
+    decay: float = 0.4,
+    remembered: float = 0.0,
 ) -> None:
     """Train the language half in place for a wall-clock budget (`Training`). Logs in-batch accuracy of pages and words.
 
     span_share: how many of the queries are words copied from the page instead of a question or its search hint; where a
         query is empty, they always are.
-    centred: the model has been trained before, its projection needs no centring.
+    centred: the model has been trained before, its projection needs no centring. remembered: what `remembering_loss`
+        weighs at first; it falls to nothing.
     """
     model.visual.requires_grad_(False)
     to_training_dtype(model)
@@ -335,7 +372,7 @@ def train_retriever(
         some_queries, some_pages = draw_batch(random.Random(seed), groups, batch_size, decks_per_batch)
         centre_projection(model, processor, [pages[index] for index in some_pages], some_queries)
 
-    optimisers = Optimisers(model.named_parameters(), muon_lr, adamw_lr)
+    optimisers = Optimisers(model.named_parameters(), muon_lr, adamw_lr, decay=decay)
     training = Training(folder, {"model": model}, optimisers, seconds, steps=steps)
     rng = random.Random(f"{seed}/{training.step}/{replicas.rank()}")
     model.train()
@@ -345,7 +382,8 @@ def train_retriever(
         copied = [rng.random() < span_share or not query for query in queries]
         queries = [span_query(rng, p) if c and p.words else q for c, p, q in zip(copied, shown, queries, strict=True)]
         lists = [listed_words(rng, page) for page in shown]
-        on_pages, on_words, right, words_right = matching_losses(model, processor, shown, queries, lists)
-        (on_words + on_pages).backward()
-        training.tell(loss=on_pages.item(), word_loss=on_words.item())
-        training.blend(accuracy=right, words=words_right)
+        matched = match_batch(model, processor, shown, queries, lists)
+        strayed = remembering_loss(matched.found, shown, tail_length(processor))
+        (matched.on_words + matched.on_pages + remembered * (1 - training.done) * strayed).backward()
+        training.tell(loss=matched.on_pages.item(), word_loss=matched.on_words.item(), strayed=strayed.item())
+        training.blend(accuracy=matched.right, words=matched.words_right)

@@ -34,7 +34,7 @@ class Training:
     Of several processes (`replicas`) each has samples of its own; the first one's clock, log and state count.
 
     step, spent: steps and seconds so far, those of earlier runs included. means: running means of what was `blend`ed.
-    kept: whatever else is to be saved and found again.
+    done: the share of the budget that is spent. kept: whatever else is to be saved and found again.
     """
 
     def __init__(
@@ -60,19 +60,19 @@ class Training:
             optimisers.load_state_dict(state["optimisers"])
             self.step, self.spent = state["step"], state["spent"]
             self.means, self.kept = state["means"], state.get("kept", {})
+        self.done = self._progress()
         self._log = RunLog(self.folder / "log.jsonl", self.step) if replicas.rank() == 0 else None
 
     def __iter__(self) -> Iterator[int]:
         started = time.perf_counter() - self.spent
-        done = self._progress()
-        while done < 1:
+        while self.done < 1:
             yield self.step
-            self.optimisers.step(done)
+            self.optimisers.step(self.done)
             self.step, self.spent = self.step + 1, time.perf_counter() - started
-            done = self._progress()
+            self.done = self._progress()
             if self._log and (self.step % self.log_every == 0 or self.step == 1):
                 self._log.write(step=self.step, seconds=self.spent, **self._waiting(), **self._told, **self.means)
-            if self._log and (self.step % self.save_every == 0 or done >= 1):
+            if self._log and (self.step % self.save_every == 0 or self.done >= 1):
                 self._save()
 
     def tell(self, **values: float) -> None:
