@@ -1,8 +1,8 @@
 """Denormal numbers, which a CPU takes a hundred times as long for.
 
 A trained model is full of them: the probability of a token that it is sure is another, and all gradients through it.
-With them taken for zero a training step of the nano agent is a fifth to a quarter shorter (`benchmarks/denormals.py`), one of its
-vision tower alone, which is asked for thousands of letters at once, nearly by half.
+With them taken for zero a training step of the nano agent is a fifth to a quarter shorter (`benchmarks/denormals.py`),
+one of its vision tower alone, which is asked for thousands of letters at once, nearly by half.
 """
 
 from __future__ import annotations
