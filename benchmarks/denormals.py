@@ -62,10 +62,8 @@ def main() -> None:
 
     retriever = NanoColQwen25()
     side = square_side(retriever.processor.image_processor)
-    store, train = (
-        PageStore(CORPUS),
-        {question.document for question in read_questions(CORPUS / "questions.train.parquet")},
-    )
+    store = PageStore(CORPUS)
+    train = {question.document for question in read_questions(CORPUS / "questions.train.parquet")}
     names = [page.page_id for page in read_pages(CORPUS) if page.document in train][:8]
     pages = [shown(retriever.processor, store.image(name)) for name in names]
 

@@ -14,6 +14,7 @@ from vrag_nb.agent import actions
 from vrag_nb.agent.encoding import ChatEncoder
 from vrag_nb.agent.geometry import jittered
 from vrag_nb.documents.decks.generate import pretraining_deck
+from vrag_nb.learning.curves import read_log
 from vrag_nb.nano.deck_tasks import BUDGET, DeckPool, DeckTasks
 from vrag_nb.nano.expert import EXPERT_SETTINGS, ExpertSamples, ExpertTurns, likest, play, session_sample
 from vrag_nb.nano.finding import ROUNDS, FindingBatches, draw_pages, stacked, train_finding
@@ -381,8 +382,26 @@ def test_what_was_said_of_squares_is_remembered(pool, processor):
     torch.manual_seed(1)
     torch.nn.init.normal_(model.custom_text_proj.weight)
     found = embed_seen_pages(model, retriever_processor, pages).float()
-    assert remembering_loss(found, pages, tail) > 0.2
+    strayed = remembering_loss(found, pages, tail)
+    assert strayed > 0.2
+    strayed.backward()
+    assert model.custom_text_proj.weight.grad.abs().max() > 0
     assert remembering_loss(found, seen, tail) == 0
+
+
+def test_a_retriever_taught_to_remember_says_again_what_was_said(pool, processor, tmp_path):
+    backbone = build_nano_vlm(processor.tokenizer, TINY)
+    model, retriever_processor = build_retriever(backbone, text_layers=2), build_retriever_processor(processor)
+    seen = see_pages(model, retriever_processor, pool.pick(random.Random(0))[0][:2])
+    said = say_of_squares(model, retriever_processor, seen)
+    groups = [QueryGroup([0, 1], [("", 0), ("", 1)])]
+    with torch.no_grad():
+        model.custom_text_proj.weight.add_(0.05 * torch.randn(model.custom_text_proj.weight.shape))
+    told = [replace(page, said=one) for page, one in zip(seen, said, strict=True)]
+    options = {"batch_size": 2, "decks_per_batch": 1, "compile_text": False, "centred": True, "remembered": 10.0}
+    train_retriever(model, retriever_processor, told, groups, tmp_path, 600, steps=20, **options)
+    strayed = [row["strayed"] for row in read_log(tmp_path / "log.jsonl")]
+    assert strayed[-1] < 0.8 * strayed[0]
 
 
 def test_processes_share_decks_and_no_page_is_lost(pool):

@@ -383,7 +383,11 @@ def train_retriever(
         queries = [span_query(rng, p) if c and p.words else q for c, p, q in zip(copied, shown, queries, strict=True)]
         lists = [listed_words(rng, page) for page in shown]
         matched = match_batch(model, processor, shown, queries, lists)
-        strayed = remembering_loss(matched.found, shown, tail_length(processor))
-        (matched.on_words + matched.on_pages + remembered * (1 - training.done) * strayed).backward()
-        training.tell(loss=matched.on_pages.item(), word_loss=matched.on_words.item(), strayed=strayed.item())
+        total = matched.on_words + matched.on_pages
+        if remembered:
+            strayed = remembering_loss(matched.found, shown, tail_length(processor))
+            total = total + remembered * (1 - training.done) * strayed
+            training.tell(strayed=strayed.item())
+        total.backward()
+        training.tell(loss=matched.on_pages.item(), word_loss=matched.on_words.item())
         training.blend(accuracy=matched.right, words=matched.words_right)
