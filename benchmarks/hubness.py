@@ -19,8 +19,9 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from tables import tell
+
 from vrag_nb.evaluation.metrics import recall_at_k, share_interval
-from vrag_nb.evaluation.report import markdown_table, print_table, write_text
 from vrag_nb.profiles import load_profile
 from vrag_nb.records import Question
 from vrag_nb.retrieval.colpali import ColpaliEngineEmbedder
@@ -70,13 +71,8 @@ def main() -> None:
         for weight in (0.0, *options.weights):
             index.hubness_weight = weight
             rows.append([f"{name}, hubness {weight:g}", *measure(engine, questions)])
-    title = f"{len(questions)} {options.split} questions, {len(index.page_ids)} pages, profile {profile.name}"
-    print_table(title, HEAD, rows)
-    if options.out:
-        write_text(
-            options.out / f"{options.split}.md",
-            f"# Hubs, and what tokens are worth\n\n{title}.\n\n{markdown_table(HEAD, rows)}\n",
-        )
+    told = f"{len(questions)} {options.split} questions, {len(index.page_ids)} pages, profile {profile.name}"
+    tell(f"Hubs, and what tokens are worth, {told}", HEAD, rows, out=options.out, name=options.split)
 
 
 if __name__ == "__main__":

@@ -17,8 +17,9 @@ import tempfile
 import time
 from pathlib import Path
 
+from tables import tell
+
 from vrag_nb.evaluation.evaluate import rank_pages, retrieval_metrics
-from vrag_nb.evaluation.report import markdown_table, print_table, write_text
 from vrag_nb.profiles import Profile, load_profile
 from vrag_nb.records import Question
 from vrag_nb.retrieval.embedders import load_embedder
@@ -60,10 +61,8 @@ def main() -> None:
     for way in options.ways:
         with tempfile.TemporaryDirectory() as folder:
             rows.append(measure(profile, way, questions, Path(folder)))
-    title = f"{len(questions)} development questions, all pages of the corpus, profile {profile.name}"
-    print_table(title, HEAD, rows)
-    if options.out:
-        write_text(options.out / "dev.md", f"# Pages seen several times\n\n{title}.\n\n{markdown_table(HEAD, rows)}\n")
+    told = f"{len(questions)} development questions, all pages of the corpus, profile {profile.name}"
+    tell(f"Pages seen several times, {told}", HEAD, rows, out=options.out, name="dev")
 
 
 if __name__ == "__main__":

@@ -11,9 +11,17 @@ from vrag_nb.evaluation.report import markdown_table, print_table, write_text
 
 
 def tell(
-    title: str, head: Sequence[str], rows: Sequence[Sequence[str]], notes: str = "", out: Path | None = None
+    title: str,
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    notes: str = "",
+    out: Path | None = None,
+    name: str = "",
 ) -> None:
-    """Print the table and the notes; with `out`, a folder, write them there too, as `{script}.md` with the command."""
+    """Print the table and the notes; with `out`, a folder, write them there too, with the command.
+
+    name: of the file, without `.md`; by default the script's.
+    """
     print_table(title, head, rows)
     if notes:
         print(notes)
@@ -21,7 +29,7 @@ def tell(
         script = Path(sys.argv[0])
         command = shlex.join(["python", f"benchmarks/{script.name}", *map(_elsewhere, sys.argv[1:])])
         blocks = [f"**{title}**", f"`{command}`", markdown_table(head, rows), notes]
-        write_text(out / f"{script.stem}.md", "\n\n".join(block for block in blocks if block) + "\n")
+        write_text(out / f"{name or script.stem}.md", "\n\n".join(block for block in blocks if block) + "\n")
 
 
 def _elsewhere(argument: str) -> str:

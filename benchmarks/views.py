@@ -14,11 +14,12 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from tables import tell
+
 from vrag_nb.agent.rollout import rollout
 from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.evaluation.answers import is_correct
 from vrag_nb.evaluation.metrics import Interval, paired_bootstrap, share_interval
-from vrag_nb.evaluation.report import markdown_table, print_table, write_text
 from vrag_nb.profiles import Profile, load_profile
 from vrag_nb.records import Question
 
@@ -68,11 +69,8 @@ def main() -> None:
         difference = written(paired_bootstrap(right, first)) if rows else ""
         share = f"{written(share_interval(before))} of {len(before)}"
         rows.append([str(views), written(share_interval(list(right.values()))), difference, share])
-    title = f"{len(asked)} {options.split} questions, profile {profile.name}"
-    print_table(title, HEAD, rows)
-    if options.out:
-        text = f"# Answers read off several views\n\n{title}.\n\n{markdown_table(HEAD, rows)}\n"
-        write_text(options.out / f"{options.split}.md", text)
+    title = f"Answers read off several views, {len(asked)} {options.split} questions, profile {profile.name}"
+    tell(title, HEAD, rows, out=options.out, name=options.split)
 
 
 if __name__ == "__main__":
