@@ -4,8 +4,9 @@
 
 The expert's turns (`vrag_nb.nano.expert.ExpertTurns`) are drawn on the split's decks, the same ones for every model.
 With the true letters so far given, a turn counts where every token is the likeliest; greedy decoding would have
-written it then. Printed: the share of such turns of each kind with a 95% bootstrap interval over turns. What the loop
-around the turns does (search, going on, forced answers) is not in it. The development split is for choosing.
+written it then. Printed: the share of such turns of each kind with a 95% bootstrap interval over turns; and of whole
+pages, how often the first word of the thought is right: to read, to enlarge or to go on. What the loop around the turns
+does (search, going on, forced answers) is not in it. The development split is for choosing.
 
 Needs the prepared corpus (`make run`).
 """
@@ -31,9 +32,11 @@ from vrag_nb.nano.expert import ExpertTurns
 from vrag_nb.nano.model import build_processor
 from vrag_nb.nano.optimisation import to_training_dtype
 from vrag_nb.nano.plan import Recipe, corpus_deck, tokenizer
-from vrag_nb.nano.samples import Sample, collate, exact_match
+from vrag_nb.nano.samples import Sample, collate, decisions, exact_match
+from vrag_nb.nano.tokenizer import token_id
 
 KINDS = ("crop", "page", "enlarge", "wrong")
+PAGES = KINDS[1:]
 
 
 def drawn_turns(split: str, count: int, seed: int = 0) -> list[Sample]:
@@ -44,23 +47,29 @@ def drawn_turns(split: str, count: int, seed: int = 0) -> list[Sample]:
     return sorted(turns, key=lambda turn: sum(image.width * image.height for image in turn.images))
 
 
+Told = dict[str, list[float]]
+
+
 @torch.inference_mode()
-def exact(folder: Path, turns: Sequence[Sample], batch_size: int = 8) -> dict[str, list[float]]:
-    """Per kind, 1.0 for each turn that the model would have written to the letter, else 0.0."""
+def asked(folder: Path, turns: Sequence[Sample], batch_size: int = 8) -> tuple[Told, Told]:
+    """Per kind, 1.0 for each turn that the model would have written to the letter, else 0.0; and so for decisions."""
     model = Qwen2_5_VLForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).eval()
     processor = build_processor(tokenizer())
     linear_patch_embedding(model.model.visual)
     use_window_attention(model.model.visual)
     use_block_attention(model.model.language_model)
     to_training_dtype(model)
-    found: dict[str, list[float]] = defaultdict(list)
+    found: Told = defaultdict(list)
+    decided: Told = defaultdict(list)
     for start in tqdm(range(0, len(turns), batch_size), desc=folder.name, unit="batch"):
         taken = turns[start : start + batch_size]
         batch = collate(taken, processor)
-        rows, matches = exact_match(model(**batch, use_cache=False).logits, batch["labels"])
-        for row, match in zip(rows.tolist(), matches.tolist(), strict=True):
-            found[taken[row].kind].append(float(match))
-    return found
+        logits = model(**batch, use_cache=False).logits
+        _, rows, right = decisions(logits, batch["labels"], token_id(processor.tokenizer, "<think>"))
+        for told, where, values in ((found, *exact_match(logits, batch["labels"])), (decided, rows, right)):
+            for row, value in zip(where.tolist(), values.tolist(), strict=True):
+                told[taken[row].kind].append(float(value))
+    return found, decided
 
 
 def written(values: Sequence[float]) -> str:
@@ -81,10 +90,11 @@ def main() -> None:
     counts = {kind: sum(turn.kind == kind for turn in turns) for kind in KINDS}
     rows = []
     for folder in options.models:
-        found = exact(folder, turns)
-        told = [found[kind] for kind in KINDS]
-        rows.append([folder.name, *map(written, told), written([value for values in told for value in values])])
-    head = ["model", *(f"{kind} ({counts[kind]})" for kind in KINDS), "all"]
+        found, decided = asked(folder, turns)
+        shares = [found[kind] for kind in KINDS] + [[value for kind in KINDS for value in found[kind]]]
+        shares += [decided[kind] for kind in PAGES]
+        rows.append([folder.name, *map(written, shares)])
+    head = ["model", *(f"{kind} ({counts[kind]})" for kind in KINDS), "all", *(f"{kind} decided" for kind in PAGES)]
     tell(f"Single turns exact to the letter, {options.split} decks", head, rows, out=options.out)
 
 

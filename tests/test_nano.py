@@ -23,7 +23,7 @@ from vrag_nb.nano.model import NanoSize, build_nano_vlm, build_processor, save_c
 from vrag_nb.nano.optimisation import Float32Muon, Optimisers, orthogonalised, training_dtype
 from vrag_nb.nano.plan import tokenizer as make_tokenizer
 from vrag_nb.nano.reading import draw_scribble, train_reading
-from vrag_nb.nano.samples import Sample, collate, encode, exact_match
+from vrag_nb.nano.samples import Sample, collate, decisions, encode, exact_match
 from vrag_nb.nano.scribbles import scribble
 
 TINY = NanoSize(text_width=64, text_layers=2, text_heads=2, vision_width=48, vision_layers=2, vision_heads=2)
@@ -105,6 +105,21 @@ def test_loose_lines_are_drawn_where_their_letters_are_said_to_be():
         assert len({glyph.line for glyph in glyphs}) <= len(printed.split("\n"))
         sizes.add(image.size)
     assert len(sizes) > 10
+
+
+def test_decisions_are_the_first_words_of_learned_thoughts():
+    think = 9
+    labels = torch.tensor(
+        [[IGNORE, think, 4, 5, think, 6], [IGNORE, IGNORE, 4, 5, 7, 7], [IGNORE, IGNORE, think, 3, 1, 1]]
+    )
+    logits = torch.zeros(3, 6, 12)
+    logits[0, 1, 4] = logits[0, 4, 6] = logits[2, 2, 5] = 30.0  # what follows a thought's opening, the last one wrongly
+    loss, rows, right = decisions(logits, labels, think)
+    assert rows.tolist() == [0, 0, 2]
+    assert right.tolist() == [True, True, False]
+    assert loss.item() == pytest.approx(30.0 / 3)
+    loss, rows, right = decisions(logits, labels, 11)
+    assert (loss.item(), len(rows), len(right)) == (0.0, 0, 0)
 
 
 def test_exact_match_needs_every_token_of_an_answer():

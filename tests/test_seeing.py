@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,11 +14,14 @@ import torch
 from PIL import Image
 
 from vrag_nb.documents.decks.generate import pretraining_deck
+from vrag_nb.nano.aligning import Stream, train_streams
+from vrag_nb.nano.aloud import aloud
 from vrag_nb.nano.cells import CELLS, COLUMNS, ROWS, UNASKED, CellHead, Letter, as_grid, cell_loss, cell_targets
 from vrag_nb.nano.glyphs import CLASS_OF, CLASSES, UNKNOWN, Glyph, LetterHead, letter_targets
+from vrag_nb.nano.lookups import drawn_table
 from vrag_nb.nano.model import FACTOR, NanoSize, build_nano_vlm, build_processor
 from vrag_nb.nano.plan import tokenizer
-from vrag_nb.nano.seeing import StillTower, scaled, train_seeing
+from vrag_nb.nano.seeing import StillTower, WindowLessons, scaled, train_seeing
 from vrag_nb.nano.windows import SIDE, SQUARES, deck_windows, draw_windows, printed_window
 
 TINY = NanoSize(text_width=32, text_layers=1, text_heads=2, vision_width=32, vision_layers=2, vision_heads=2)
@@ -153,14 +158,53 @@ def test_the_compiled_towers_numbers_are_transformers_own(patch: int):
 def test_a_tower_learns_from_windows_and_goes_on_after_a_kill(tmp_path: Path):
     torch.set_num_threads(1)
     windows = draw_windows(tmp_path / "windows", DECK, 1, printed=3)
-    model = build_nano_vlm(tokenizer(), TINY)
-    before = model.model.visual.blocks[0].attn.qkv.weight.clone()
-    train_seeing(model.model.visual, windows, tmp_path, 600, steps=2, batch_size=2, compiled=False)
-    moved = model.model.visual.blocks[0].attn.qkv.weight.clone()
+    visual = build_nano_vlm(tokenizer(), TINY).model.visual
+    before = visual.blocks[0].attn.qkv.weight.clone()
+    train_seeing(visual, WindowLessons(visual, windows, 2, compiled=False), tmp_path, 600, steps=2)
+    moved = visual.blocks[0].attn.qkv.weight.clone()
     assert not torch.equal(before, moved)
-    again = build_nano_vlm(tokenizer(), TINY, seed=1)
-    train_seeing(again.model.visual, windows, tmp_path, 600, steps=2, batch_size=2, compiled=False)
-    assert torch.equal(again.model.visual.blocks[0].attn.qkv.weight, moved)
+    again = build_nano_vlm(tokenizer(), TINY, seed=1).model.visual
+    train_seeing(again, WindowLessons(again, windows, 2, compiled=False), tmp_path, 600, steps=2)
+    assert torch.equal(again.blocks[0].attn.qkv.weight, moved)
     state = torch.load(tmp_path / "state.pt", weights_only=False)
     assert state["step"] == 2
     assert state["head"]["name.weight"].any()
+
+
+def test_a_tower_that_is_held_to_what_it_said_is_told_how_far_it_went(tmp_path: Path):
+    windows = draw_windows(tmp_path / "windows", DECK, 1, printed=3)
+    visual = build_nano_vlm(tokenizer(), TINY).model.visual
+    earlier = deepcopy(visual).requires_grad_(False)
+    lessons = WindowLessons(visual, windows, 2, held_to=earlier, hold=2.0, compiled=False)
+    free = WindowLessons(visual, windows, 2, compiled=False)
+    free.head.load_state_dict(lessons.head.state_dict())
+    loss, figures = lessons.ask()
+    assert figures["kept"] == 1.0
+    assert loss.item() == pytest.approx(free.ask()[0].item(), rel=1e-5)
+    with torch.no_grad():
+        visual.merger.mlp[-1].bias.add_(0.1)
+    lessons.start(5)
+    free.start(5)
+    (loss, figures), (alone, told) = lessons.ask(), free.ask()
+    assert figures["kept"] < 1
+    assert set(told) == {"cells"}
+    assert (loss - alone).item() == pytest.approx(2 * (1 - figures["kept"]), rel=1e-3)
+    loss.backward()
+    assert visual.merger.mlp[-1].bias.grad.any()
+    assert all(parameter.grad is None for parameter in earlier.parameters())
+
+
+def test_the_tower_goes_on_reading_beside_a_language_model(tmp_path: Path):
+    torch.set_num_threads(1)
+    windows = draw_windows(tmp_path / "windows", DECK, 1, printed=3)
+    model, processor = build_nano_vlm(tokenizer(), TINY), build_processor(tokenizer())
+    lessons = WindowLessons(model.model.visual, windows, 2, compiled=False)
+    streams = [Stream("table", aloud(drawn_table, 2), 2)]
+    options: dict[str, Any] = {"frozen_vision": False, "workers": 0, "compile_text": False}
+    before = model.model.visual.blocks[0].attn.qkv.weight.clone()
+    train_streams(model, processor, streams, tmp_path, 600, steps=2, windows=lessons, **options)
+    assert not torch.equal(before, model.model.visual.blocks[0].attn.qkv.weight)
+    state = torch.load(tmp_path / "state.pt", weights_only=False)
+    assert state["windows"]["head.name.weight"].any()
+    assert {"cells"} <= set(state["means"])
+    assert {"aloud", "table1"} <= set(state["kept"]["shares"]["match"])

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from ctypes import c_double
 from dataclasses import dataclass
 from multiprocessing import Value
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
+from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 from transformers import Qwen2_5_VLForConditionalGeneration, Qwen2_5_VLProcessor
 
@@ -27,7 +28,9 @@ from vrag_nb.nano.looking import Looking, Targets
 from vrag_nb.nano.model import FACTOR
 from vrag_nb.nano.optimisation import Optimisers, to_training_dtype
 from vrag_nb.nano.reading import Level
-from vrag_nb.nano.samples import Sample, collate, exact_match, looking_targets
+from vrag_nb.nano.samples import Sample, collate, decisions, exact_match, looking_targets
+from vrag_nb.nano.seeing import WindowLessons
+from vrag_nb.nano.tokenizer import token_id
 from vrag_nb.nano.training import Training
 
 
@@ -39,21 +42,31 @@ class Stream:
     draw: Callable[[random.Random, float], Sample | list[Sample]]
     batch_size: int
     promote_at: float = 0.6  # the share, over the last batches, at which the difficulty rises
-    promote_on: Literal["match", "found"] = "match"  # exact matches, or best squares that lie in the answer
+    promote_on: Literal["match", "found"] = "match"  # of `RunningShares`
     difficulty_step: float = 0.01
     difficulty: float = 0.0  # to begin with
     buckets: int = 1  # so many batches are drawn at once and sorted by length, which saves padding
 
 
+class Drawn(NamedTuple):
+    """A batch of a stream: the kinds of its samples and of their answers, model inputs, and targets of `looking`."""
+
+    stream: str
+    kinds: list[str]
+    answers: list[str]
+    inputs: dict[str, torch.Tensor]
+    targets: Targets
+
+
 class StreamBatches(IterableDataset):
-    """Yields (stream name, sample kinds, batch, targets of `looking`) in rotation over the streams."""
+    """Yields batches in rotation over the streams."""
 
     def __init__(
         self, streams: list[Stream], processor: Qwen2_5_VLProcessor, difficulties: Mapping[str, Level], seed: str
     ) -> None:
         self.streams, self.processor, self.difficulties, self.seed = streams, processor, difficulties, seed
 
-    def __iter__(self) -> Iterator[tuple[str, list[str], dict[str, torch.Tensor], Targets]]:
+    def __iter__(self) -> Iterator[Drawn]:
         if worker := torch.utils.data.get_worker_info():
             torch.set_num_threads(1)
         rng = random.Random(f"{self.seed}/{worker.id if worker else 0}")
@@ -66,7 +79,8 @@ class StreamBatches(IterableDataset):
                 samples = ready[stream.name].pop()
                 batch = collate(samples, self.processor)
                 targets = looking_targets(samples, batch["input_ids"], self.processor.tokenizer)
-                yield stream.name, [sample.kind for sample in samples], batch, targets
+                answers = [kind for sample in samples for kind in sample.answer_kinds]
+                yield Drawn(stream.name, [sample.kind for sample in samples], answers, batch, targets)
 
     def _refill(self, stream: Stream, rng: random.Random, drawn: list[Sample], ready: list[list[Sample]]) -> None:
         size = stream.batch_size
@@ -87,15 +101,24 @@ def _length(sample: Sample) -> float:
     return squares + sum(len(part) for _, parts in sample.turns for part in parts if isinstance(part, str)) / 2
 
 
-class RunningMatch:
-    """Exponential mean of exact match per sample kind, kept up to date in `means`."""
+class RunningShares:
+    """Exponential means per kind of sample, kept up to date in `kept`, under the names that the log has.
 
-    def __init__(self, means: dict[str, float]) -> None:
-        self.means = means
+    match: answers that are exact. found: best squares that lie in the answer. decided: first words of thoughts.
+    """
 
-    def update(self, kinds: list[str], matches: torch.Tensor) -> None:
-        for kind, match in zip(kinds, matches.tolist(), strict=True):
-            self.means[kind] = 0.98 * self.means.get(kind, 0.0) + 0.02 * match
+    NAMES = ("match", "found", "decided")
+
+    def __init__(self, kept: dict[str, dict[str, float]]) -> None:
+        self.means = {name: kept.setdefault(name, {}) for name in self.NAMES}
+
+    def update(self, name: str, kinds: Sequence[str], right: torch.Tensor) -> None:
+        means = self.means[name]
+        for kind, one in zip(kinds, right.tolist(), strict=True):
+            means[kind] = 0.98 * means.get(kind, 0.0) + 0.02 * one
+
+    def figures(self) -> dict[str, float]:
+        return {f"{name}/{kind}": mean for name, means in self.means.items() for kind, mean in sorted(means.items())}
 
 
 def freeze_vision_blocks(model: Qwen2_5_VLForConditionalGeneration, frozen: bool = True) -> None:
@@ -118,6 +141,8 @@ def train_streams(
     decay: float = 0.4,
     frozen_vision: bool = True,
     looking_weights: Mapping[str, float] | None = None,
+    windows: WindowLessons | None = None,
+    decision_weight: float = 0.0,
     workers: int = 1,
     compile_text: bool = True,
 ) -> None:
@@ -125,10 +150,63 @@ def train_streams(
 
     Of several processes (`replicas`) each draws samples of its own; the first one's log and state are kept.
 
+    windows: the vision tower is asked for their cells in every step, so that it goes on reading (with `frozen_vision`,
+    its merger alone).
+    decision_weight: of a loss on the first words of thoughts (`samples.decisions`), one token of dozens in the loss on
+    all of them.
     compile_text: compile the language model first (a minute, then 1.6 times as fast); needs a C++ compiler, so it is
     left out where there is none.
     """
     torch.manual_seed(seed)
+    looking = _prepared(model, frozen_vision, looking_weights, compile_text)
+    parts: dict[str, nn.Module] = {"model": model, "looking": looking}
+    if windows is not None:
+        to_training_dtype(windows)
+        parts["windows"] = windows
+    named = [named for part in parts.values() for named in part.named_parameters()]
+    optimisers = Optimisers(named, muon_lr, adamw_lr, decay=decay)
+    training = Training(folder, parts, optimisers, seconds, steps=steps, save_every=50)
+    if windows is not None:
+        windows.start(training.step)
+    earlier = training.kept.setdefault("difficulties", {})
+    difficulties = {stream.name: Value(c_double, earlier.get(stream.name, stream.difficulty)) for stream in streams}
+    shares = RunningShares(training.kept.setdefault("shares", {}))
+    batches = StreamBatches(streams, processor, difficulties, f"{seed * 7919 + training.step}/{replicas.rank()}")
+    loader = iter(DataLoader(batches, batch_size=None, num_workers=workers, prefetch_factor=6 if workers else None))
+    by_name = {stream.name: stream for stream in streams}
+    thinking = token_id(processor.tokenizer, "<think>")
+    model.train()
+    for _ in training:
+        for _ in streams:
+            name, kinds, answers, batch, targets = training.next(loader)
+            output = model(**batch, use_cache=False)
+            look_loss, pointed = looking.loss(targets)
+            decision_loss, rows, chosen = decisions(output.logits, batch["labels"], thinking)
+            ((output.loss + look_loss + decision_weight * decision_loss) / len(streams)).backward()
+            training.tell(**{f"loss/{name}": output.loss.item()})
+            shares.update("match", answers, exact_match(output.logits.detach(), batch["labels"])[1])
+            shares.update("decided", [kinds[row] for row in rows], chosen)
+            if "answer" in pointed:
+                shares.update("found", [kinds[row] for row in targets.pointers["answer"].rows], pointed["answer"])
+            if "glyph" in pointed:
+                training.blend(glyphs=pointed["glyph"].item())
+            _promote(by_name[name], difficulties[name], shares, kinds)
+        if windows is not None:
+            loss, figures = windows.ask()
+            loss.backward()
+            training.blend(**figures)
+        training.kept["difficulties"] = {name: level.value for name, level in difficulties.items()}
+        levels = {f"difficulty/{name}": level for name, level in training.kept["difficulties"].items()}
+        training.tell(**shares.figures(), **levels)
+
+
+def _prepared(
+    model: Qwen2_5_VLForConditionalGeneration,
+    frozen_vision: bool,
+    looking_weights: Mapping[str, float] | None,
+    compile_text: bool,
+) -> Looking:
+    """Make a model quick on a CPU, in the training format; returns its looking heads."""
     linear_patch_embedding(model.model.visual)
     to_training_dtype(model)
     freeze_vision_blocks(model, frozen_vision)
@@ -139,40 +217,11 @@ def train_streams(
     if compile_text and shutil.which("g++"):
         for layer in model.model.language_model.layers:
             layer.compile(dynamic=True)
-    named = [*model.named_parameters(), *looking.named_parameters()]
-    optimisers = Optimisers(named, muon_lr, adamw_lr, decay=decay)
-    training = Training(folder, {"model": model, "looking": looking}, optimisers, seconds, steps=steps, save_every=50)
-    earlier = training.kept.setdefault("difficulties", {})
-    difficulties = {stream.name: Value(c_double, earlier.get(stream.name, stream.difficulty)) for stream in streams}
-    running, found = (RunningMatch(training.kept.setdefault(name, {})) for name in ("running", "found"))
-    batches = StreamBatches(streams, processor, difficulties, f"{seed * 7919 + training.step}/{replicas.rank()}")
-    loader = iter(DataLoader(batches, batch_size=None, num_workers=workers, prefetch_factor=6 if workers else None))
-    by_name = {stream.name: stream for stream in streams}
-    model.train()
-    for _ in training:
-        for _ in streams:
-            name, kinds, batch, targets = training.next(loader)
-            output = model(**batch, use_cache=False)
-            look_loss, pointed = looking.loss(targets)
-            ((output.loss + look_loss) / len(streams)).backward()
-            training.tell(**{f"loss/{name}": output.loss.item()})
-            rows, matches = exact_match(output.logits.detach(), batch["labels"])
-            running.update([kinds[row] for row in rows], matches)
-            if "glyph" in pointed:
-                training.blend(glyphs=pointed["glyph"].item())
-            if "answer" in pointed:
-                found.update([kinds[row] for row in targets.pointers["answer"].rows], pointed["answer"])
-            stream = by_name[name]
-            _promote(stream, difficulties[name], running if stream.promote_on == "match" else found, kinds)
-        training.kept["difficulties"] = {name: level.value for name, level in difficulties.items()}
-        training.tell(
-            **{f"match/{kind}": mean for kind, mean in sorted(running.means.items())},
-            **{f"found/{kind}": mean for kind, mean in sorted(found.means.items()) if mean},
-            **{f"difficulty/{name}": level.value for name, level in difficulties.items()},
-        )
+    return looking
 
 
-def _promote(stream: Stream, difficulty: Level, running: RunningMatch, kinds: list[str]) -> None:
-    level = sum(running.means[kind] for kind in kinds) / len(kinds)
+def _promote(stream: Stream, difficulty: Level, shares: RunningShares, kinds: list[str]) -> None:
+    means = shares.means[stream.promote_on]
+    level = sum(means.get(kind, 0.0) for kind in kinds) / len(kinds)
     if level > stream.promote_at and difficulty.value < 1:
         difficulty.value = min(1.0, difficulty.value + stream.difficulty_step)

@@ -84,7 +84,7 @@ def cell_loss(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor
     wanted[wanted == UNASKED] = IGNORE
     weight = torch.ones(CLASSES)
     weight[0] = BLANK_WEIGHT
-    flat = logits.reshape(-1, CLASSES)
+    flat = logits.reshape(-1, CLASSES).float()
     loss = nn.functional.cross_entropy(flat, wanted, weight=weight, ignore_index=IGNORE)
     written = wanted > 0
     right = (flat.detach().argmax(-1) == wanted)[written]

@@ -42,20 +42,22 @@ from vrag_nb.denormals import flushed_denormals
 from vrag_nb.documents.decks.generate import pretraining_deck
 from vrag_nb.nano import replicas
 from vrag_nb.nano.aligning import Stream, train_streams
+from vrag_nb.nano.aloud import aloud
 from vrag_nb.nano.deck_tasks import DeckPool, DeckTasks
 from vrag_nb.nano.expert import ExpertSamples, ExpertTurns
 from vrag_nb.nano.grafting import graft
 from vrag_nb.nano.looking import WEIGHTS
 from vrag_nb.nano.lookups import drawn_table, loose_lines, reading_strip
 from vrag_nb.nano.model import build_processor, save_checkpoint
+from vrag_nb.nano.optimisation import load_state
 from vrag_nb.nano.plan import Recipe, fresh_model, load_earlier, mixed_deck, tokenizer
 from vrag_nb.nano.reading import Drawing, draw_scribble, train_reading
 from vrag_nb.nano.retriever_stages import find, hone, match, retrieve, twin, weigh
-from vrag_nb.nano.seeing import train_seeing
+from vrag_nb.nano.seeing import WindowLessons, train_seeing
 from vrag_nb.nano.windows import WindowFiles, draw_windows
 from vrag_nb.nano.wording import copied_words, searches
 
-NEXT = "nano-agent-next"  # what stage `settle` makes
+NEXT, SEE_ON = "nano-agent-next", "see_on"  # what stage `settle` makes, and where `see` keeps it when it goes on
 
 
 def read(recipe: Recipe) -> None:
@@ -198,31 +200,52 @@ def tower_windows(recipe: Recipe) -> WindowFiles:
 
 
 def see(recipe: Recipe) -> None:
-    """Nothing but reading: the agent's tower is asked for the cells of windows, and nothing else runs."""
-    model = Qwen2_5_VLForConditionalGeneration.from_pretrained(recipe.models / "nano-agent", dtype=torch.float32)
-    train_seeing(model.model.visual, tower_windows(recipe), recipe.runs / "see", recipe.see_seconds, seed=recipe.seed)
+    """Nothing but reading: the agent's tower is asked for the cells of windows, and nothing else runs.
 
-
-def settle(recipe: Recipe) -> None:
-    """The agent on the tower of `see`, grafted: the same lessons as `act`, on what the tower says now.
-
-    What it makes lies beside the shipped agent until it is better, as NEXT, and what lies there is taught on, at half
-    the rate. The tower's blocks stay as they are. The looking heads begin anew and weigh little: what they say at first
-    is noise.
+    Where NEXT has been made, it is its tower that learns on, held to what it says, and NEXT that it is put into.
     """
     begun = (recipe.models / NEXT / "config.json").is_file()
     folder = recipe.models / (NEXT if begun else "nano-agent")
     model = Qwen2_5_VLForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
+    visual, windows = model.model.visual, tower_windows(recipe)
+    torch.manual_seed(recipe.seed)
     if not begun:
-        tower = model.model.visual
+        lessons = WindowLessons(visual, windows, seed=recipe.seed)
+        return train_seeing(visual, lessons, recipe.runs / "see", recipe.see_seconds)
+    lessons = WindowLessons(visual, windows, held_to=deepcopy(visual).requires_grad_(False), seed=recipe.seed)
+    train_seeing(visual, lessons, recipe.runs / SEE_ON, recipe.see_seconds, muon_lr=3e-3, adamw_lr=1e-3, decay=0.7)
+    if replicas.rank() == 0:
+        save_checkpoint(model, build_processor(tokenizer()), folder)
+
+
+def settle(recipe: Recipe) -> None:
+    """The agent on the tower of `see`: the same lessons as `act`, on what the tower says now.
+
+    What it makes lies beside the shipped agent until it is better, as NEXT, and what lies there is taught on, at half
+    the rate; where nothing does, the tower is grafted. The tower goes on reading windows beside: left to what answers
+    ask of it, it forgot letters (`benchmarks/letters.py`). The looking heads begin anew and weigh little: what they say
+    at first is noise.
+    """
+    begun = (recipe.models / NEXT / "config.json").is_file()
+    folder = recipe.models / (NEXT if begun else "nano-agent")
+    model = Qwen2_5_VLForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
+    tower, windows = model.model.visual, tower_windows(recipe)
+    if not begun:
         earlier = deepcopy(tower)
         load_earlier(model, recipe.runs / "see")
-        met = graft(tower, earlier, as_patches(tower_windows(recipe), recipe.seed), kept=64)
+        met = graft(tower, earlier, as_patches(windows, recipe.seed), kept=64)
         print(f"of what the tower said before, {met:.0%} is what it says now", flush=True)
+    torch.manual_seed(recipe.seed)
+    lessons = WindowLessons(tower, windows, seed=recipe.seed)
+    if seen := load_state(recipe.runs / SEE_ON / "state.pt"):
+        lessons.head.load_state_dict(seen["head"])
     quietly = {name: 0.3 * weight for name, weight in WEIGHTS.items()}
+    options: dict[str, Any] = {"looking_weights": quietly, "windows": lessons, "decision_weight": 0.3}
     slower: dict[str, Any] = {"rate": 0.5, "decay": 0.9} if begun else {}
     streams, runs = settling(recipe), recipe.runs / "settle"
-    _train_agent(recipe, model, streams, runs, recipe.settle_seconds, name=NEXT, looking_weights=quietly, **slower)
+    _train_agent(
+        recipe, model, streams, runs, recipe.settle_seconds, name=NEXT, frozen_vision=False, **options, **slower
+    )
 
 
 def settling(recipe: Recipe) -> list[Stream]:
@@ -230,10 +253,10 @@ def settling(recipe: Recipe) -> list[Stream]:
     pool = DeckPool(partial(mixed_deck, recipe, drawn=0.8), size=14, draws_per_deck=120)
     return [
         Stream("act", ExpertSamples(pool, max_turns=5), 1, buckets=8),
-        Stream("turn", ExpertTurns(pool), 10, buckets=4),
+        Stream("turn", aloud(ExpertTurns(pool), 3), 10, buckets=4),
         Stream("read", reading_strip, 16, promote_at=0.5, difficulty_step=0.02, difficulty=0.2),
         Stream("lines", loose_lines, 14, buckets=4, promote_at=0.5, difficulty_step=0.02, difficulty=0.2),
-        Stream("table", drawn_table, 16, difficulty=0.5),
+        Stream("table", aloud(drawn_table, 2), 16, difficulty=0.5),
         Stream("search", searches(pool), 1, buckets=4),
     ]
 

@@ -32,6 +32,7 @@ class Sample:
     `kind` names the task, for the log. Assistant turns before `learn_from` are context: no loss covers them. `words`:
     per image, the words printed on it and their boxes (image pixels). `looks`: where answers are to be looked for.
     `glyphs`: per image, the characters drawn on it; where there are none, its squares are not asked for theirs.
+    `aloud`: so many of the last answers read on (`nano.aloud`) and are a kind of their own in the log.
     """
 
     kind: str
@@ -40,10 +41,17 @@ class Sample:
     words: Sequence[Sequence[tuple[str, Box]]] = ()
     looks: Sequence[Look] = ()
     glyphs: Sequence[Sequence[Glyph]] = ()
+    aloud: int = 0
     images: list[Image.Image] = field(init=False)
 
     def __post_init__(self) -> None:
         self.images = [part for _, parts in self.turns for part in parts if isinstance(part, Image.Image)]
+
+    @property
+    def answer_kinds(self) -> list[str]:
+        """The kind of each answer that is learned."""
+        learned = sum(role == "assistant" and number >= self.learn_from for number, (role, _) in enumerate(self.turns))
+        return [self.kind] * (learned - self.aloud) + ["aloud"] * self.aloud
 
 
 def telling_words(text: str) -> set[str]:
@@ -247,3 +255,18 @@ def exact_match(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tenso
     matches = torch.ones(int(starts.sum()), dtype=torch.bool)
     matches[answer[(learned & ~agrees).flatten()]] = False
     return starts.nonzero()[:, 0], matches
+
+
+def decisions(
+    logits: torch.Tensor, labels: torch.Tensor, thinking: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """What the agent decides about what it sees, at the first word of each learned thought: read, enlarge or go on.
+
+    thinking: the token that opens a thought. Returns the mean cross-entropy of those words, 0 where there is none; and
+    of each its row and whether the likeliest word is the right one, (decisions,) both.
+    """
+    at = (labels[:, :-1] == thinking).nonzero(as_tuple=True)
+    asked, wanted = logits[:, :-1][at].float(), labels[:, 1:][at]
+    if not len(wanted):
+        return logits.sum() * 0, at[0], torch.ones(0, dtype=torch.bool)
+    return torch.nn.functional.cross_entropy(asked, wanted), at[0], asked.detach().argmax(-1) == wanted

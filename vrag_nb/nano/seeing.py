@@ -61,7 +61,7 @@ class StillTower(nn.Module):
         patches = pixels.view(batch, self.side, self.patch, self.side, self.patch, 3).permute(0, 1, 3, 5, 2, 4)
         patches = patches.reshape(batch, self.side**2, -1)[:, self.order]
         kernel = visual.patch_embed.proj.weight.sum(2).flatten(1)  # an image is a video of the same two frames
-        hidden = nn.functional.linear(patches, kernel)
+        hidden = nn.functional.linear(patches.to(kernel.dtype), kernel)
         for number, block in enumerate(visual.blocks):
             windows = 1 if number in self.full else self.windows
             hidden = hidden + self._attend(block.attn, block.norm1(hidden), windows)
@@ -81,7 +81,8 @@ class StillTower(nn.Module):
 
     def _turned(self, part: torch.Tensor) -> torch.Tensor:
         half = self.head_dim // 2
-        return part * self.cos + torch.cat([-part[..., half:], part[..., :half]], -1) * self.sin
+        cos, sin = self.cos.to(part.dtype), self.sin.to(part.dtype)
+        return part * cos + torch.cat([-part[..., half:], part[..., :half]], -1) * sin
 
 
 def scaled(images: np.ndarray, rng: np.random.Generator | None = None) -> torch.Tensor:
@@ -94,45 +95,86 @@ def scaled(images: np.ndarray, rng: np.random.Generator | None = None) -> torch.
     return -3 - pixels if rng.random() < 0.15 else pixels
 
 
+class WindowLessons(nn.Module):
+    """A tower asked for the cells of windows, a batch at a time: alone (`train_seeing`) or beside a language model.
+
+    held_to: the tower before the lessons. What this one says of a window is then to stay near what that one said, so
+    that a language model that has learned to read the one can read the other:
+
+        loss = cells + hold * |t - t'|^2 / |t' - mean t'|^2,    t, t' the tokens of the two.
+    """
+
+    def __init__(
+        self,
+        visual: Any,
+        windows: WindowFiles,
+        batch_size: int = 16,
+        *,
+        held_to: Any = None,
+        hold: float = 1.0,
+        seed: int = 0,
+        compiled: bool = True,
+    ) -> None:
+        super().__init__()
+        self.head = CellHead(visual.config.out_hidden_size)
+        self.windows, self.batch_size, self.hold, self.seed = windows, batch_size, hold, seed
+        self._run: dict[str, Any] = {"tower": StillTower(visual), "head": self.head}  # in a dict: no parts of this one
+        if held_to is not None:
+            self._run["earlier"] = StillTower(held_to)
+        if compiled and shutil.which("g++"):
+            self._run = {name: torch.compile(part, dynamic=False) for name, part in self._run.items()}
+        self._rng = np.random.default_rng(seed)
+        shares = np.minimum(windows.letters, MOST_LETTERS) + 12.0
+        self._shares = shares / shares.sum()
+
+    def start(self, step: int) -> None:
+        """Draw from here on what a run that has taken so many steps would draw, in this process."""
+        self._rng = np.random.default_rng([self.seed, step, replicas.rank()])
+
+    def ask(self) -> tuple[torch.Tensor, dict[str, float]]:
+        """The loss of the next batch; and the share of its cells told right, and of the tokens' variance kept."""
+        images, targets = self.windows.pick(self._rng.choice(len(self.windows), self.batch_size, p=self._shares))
+        pixels = scaled(images, self._rng)
+        tokens = self._run["tower"](pixels)
+        loss, right = cell_loss(self._run["head"](tokens), torch.from_numpy(targets))
+        figures = {"cells": right}
+        if "earlier" in self._run:
+            with torch.no_grad():
+                before = self._run["earlier"](pixels)
+            moved = (tokens - before).float().square().mean() / before.float().flatten(0, 1).var(0).mean()
+            figures["kept"] = 1 - moved.item()
+            loss = loss + self.hold * moved
+        return loss, figures
+
+
 def train_seeing(
     visual: Any,
-    windows: WindowFiles,
+    lessons: WindowLessons,
     folder: Path,
     seconds: float,
     *,
     steps: int | None = None,
-    batch_size: int = 16,
     muon_lr: float = 4e-3,
     adamw_lr: float = 1.5e-3,
     decay: float = 0.5,
-    seed: int = 0,
-    compiled: bool = True,
 ) -> None:
     """Train a tower in place (float32) for a wall-clock budget; state and log under `folder`, resumable.
 
-    Of several processes (`replicas`) each takes `batch_size` windows a step; the first one's log and state are kept.
+    Of several processes (`replicas`) each has windows of its own; the first one's log and state are kept.
     """
-    torch.manual_seed(seed)
-    tower, head = StillTower(visual), CellHead(visual.config.out_hidden_size)
-    named = [*visual.named_parameters("visual"), *head.named_parameters("head")]
+    named = [*visual.named_parameters("visual"), *lessons.head.named_parameters("head")]
     training = Training(
         folder,
-        {"visual": visual, "head": head},
+        {"visual": visual, "head": lessons.head},
         Optimisers(named, muon_lr, adamw_lr, decay=decay),
         seconds,
         steps=steps,
         log_every=20,
         save_every=200,
     )
-    model: Any = nn.Sequential(tower, head)
-    if compiled and shutil.which("g++"):
-        model = torch.compile(model, dynamic=False)
-    rng = np.random.default_rng([seed, training.step, replicas.rank()])
-    shares = np.minimum(windows.letters, MOST_LETTERS) + 12.0
-    shares /= shares.sum()
+    lessons.start(training.step)
     for _ in training:
-        images, targets = windows.pick(rng.choice(len(windows), batch_size, p=shares))
-        loss, right = cell_loss(model(scaled(images, rng)), torch.from_numpy(targets))
+        loss, figures = lessons.ask()
         loss.backward()
         training.tell(loss=loss.item())
-        training.blend(cells=right)
+        training.blend(**figures)
