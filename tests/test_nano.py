@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,12 +14,13 @@ import torch
 from PIL import Image
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
+from vrag_nb.agent import actions
 from vrag_nb.learning.curves import RunLog, read_log
 from vrag_nb.nano import attention
 from vrag_nb.nano.aligning import Stream, train_streams
 from vrag_nb.nano.attention import use_block_attention, use_window_attention
 from vrag_nb.nano.glyphs import CLASS_OF, EMPTY, IGNORE, SLOTS, Glyph, slot_targets
-from vrag_nb.nano.lookups import drawn_table, loose_lines, reading_strip
+from vrag_nb.nano.lookups import drawn_table, loose_lines, reading_strip, sought_table
 from vrag_nb.nano.model import NanoSize, build_nano_vlm, build_processor, save_checkpoint
 from vrag_nb.nano.optimisation import Float32Muon, Optimisers, orthogonalised, training_dtype
 from vrag_nb.nano.plan import tokenizer as make_tokenizer
@@ -120,6 +122,25 @@ def test_decisions_are_the_first_words_of_learned_thoughts():
     assert loss.item() == pytest.approx(30.0 / 3)
     loss, rows, right = decisions(logits, labels, 11)
     assert (loss.item(), len(rows), len(right)) == (0.0, 0, 0)
+
+
+def test_what_is_sought_is_in_the_table_or_is_not():
+    kinds = Counter()
+    for seed in range(60):
+        sample = sought_table(random.Random(seed), 0.6)
+        (question, _), (said,) = sample.turns[0][1], sample.turns[1][1]
+        texts = [text for text, _ in sample.words[0]]
+        named = [text for text in texts if text in question]
+        thought, action = actions.parse(said)
+        kinds[sample.kind] += 1
+        if sample.kind == "present":
+            assert (action.kind, sample.looks[0].printed) == ("answer", action.answer)
+            assert action.answer in texts
+            assert named
+        else:
+            assert (action.kind, action.query, thought) == ("search", question, "Not the right page.")
+            assert not sample.looks
+    assert min(kinds["present"], kinds["absent"]) > 20
 
 
 def test_exact_match_needs_every_token_of_an_answer():

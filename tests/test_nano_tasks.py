@@ -14,7 +14,6 @@ from vrag_nb.agent import actions
 from vrag_nb.agent.encoding import ChatEncoder
 from vrag_nb.agent.geometry import jittered
 from vrag_nb.documents.decks.generate import pretraining_deck
-from vrag_nb.learning.curves import read_log
 from vrag_nb.nano.deck_tasks import BUDGET, DeckPool, DeckTasks
 from vrag_nb.nano.expert import EXPERT_SETTINGS, ExpertSamples, ExpertTurns, likest, play, session_sample
 from vrag_nb.nano.finding import ROUNDS, FindingBatches, draw_pages, stacked, train_finding
@@ -36,10 +35,7 @@ from vrag_nb.nano.retriever import (
     embed_query_texts,
     embed_seen_pages,
     query_prefixes,
-    remembering_loss,
-    say_of_squares,
     see_pages,
-    tail_length,
     train_retriever,
     word_loss,
 )
@@ -367,41 +363,6 @@ def test_the_retriever_learns_on_pages_that_were_seen_once_and_resumes(pool, pro
         assert load_state(tmp_path / "state.pt")["step"] == steps
     assert torch.equal(model.visual.blocks[0].attn.qkv.weight, tower)
     assert not torch.equal(model.language_model.layers[0].mlp.up_proj.weight, text)
-
-
-def test_what_was_said_of_squares_is_remembered(pool, processor):
-    backbone = build_nano_vlm(processor.tokenizer, TINY)
-    model, retriever_processor = build_retriever(backbone, text_layers=2), build_retriever_processor(processor)
-    seen = see_pages(model, retriever_processor, pool.pick(random.Random(0))[0][:2])
-    said = say_of_squares(model, retriever_processor, seen)
-    assert [one.shape for one in said] == [(len(page.tokens), 128) for page in seen]
-    pages = [replace(page, said=one) for page, one in zip(seen, said, strict=True)]
-    tail = tail_length(retriever_processor)
-    same = remembering_loss(embed_seen_pages(model, retriever_processor, pages).float(), pages, tail)
-    assert same < 1e-3
-    torch.manual_seed(1)
-    torch.nn.init.normal_(model.custom_text_proj.weight)
-    found = embed_seen_pages(model, retriever_processor, pages).float()
-    strayed = remembering_loss(found, pages, tail)
-    assert strayed > 0.2
-    strayed.backward()
-    assert model.custom_text_proj.weight.grad.abs().max() > 0
-    assert remembering_loss(found, seen, tail) == 0
-
-
-def test_a_retriever_taught_to_remember_says_again_what_was_said(pool, processor, tmp_path):
-    backbone = build_nano_vlm(processor.tokenizer, TINY)
-    model, retriever_processor = build_retriever(backbone, text_layers=2), build_retriever_processor(processor)
-    seen = see_pages(model, retriever_processor, pool.pick(random.Random(0))[0][:2])
-    said = say_of_squares(model, retriever_processor, seen)
-    groups = [QueryGroup([0, 1], [("", 0), ("", 1)])]
-    with torch.no_grad():
-        model.custom_text_proj.weight.add_(0.05 * torch.randn(model.custom_text_proj.weight.shape))
-    told = [replace(page, said=one) for page, one in zip(seen, said, strict=True)]
-    options = {"batch_size": 2, "decks_per_batch": 1, "compile_text": False, "centred": True, "remembered": 10.0}
-    train_retriever(model, retriever_processor, told, groups, tmp_path, 600, steps=20, **options)
-    strayed = [row["strayed"] for row in read_log(tmp_path / "log.jsonl")]
-    assert strayed[-1] < 0.8 * strayed[0]
 
 
 def test_processes_share_decks_and_no_page_is_lost(pool):

@@ -8,6 +8,7 @@ would allow.
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
 
 from PIL import Image, ImageDraw, ImageFont
 
@@ -112,8 +113,30 @@ def _labels(rng: random.Random, count: int) -> list[str]:
     return list(labels)
 
 
-def drawn_table(rng: random.Random, difficulty: float) -> Sample:
-    """A question for a cell, and a table of 2..7 rows and 1..3 columns of numbers."""
+@dataclass(frozen=True)
+class Table:
+    """A drawn table: labels of rows, headers of columns ("" where there is none), and cells with their places.
+
+    words: every text on the image and its box. letter_places: the centres of a cell's letters, by row and column.
+    """
+
+    image: Image.Image
+    labels: list[str]
+    headers: list[str]
+    cells: list[list[str]]
+    places: dict[tuple[int, int], Box]
+    letter_places: dict[tuple[int, int], list[tuple[float, float]]]
+    words: list[tuple[str, Box]]
+    glyphs: list[Glyph]
+
+    def look(self, row: int, column: int) -> Look:
+        """Where the cell is printed, for the answer of the first turn."""
+        place = row, column
+        return Look(1, 0, [self.places[place]], self.cells[row][column], self.letter_places[place])
+
+
+def draw_table(rng: random.Random, difficulty: float) -> Table:
+    """2..7 rows and 1..3 columns of numbers."""
     rows = rng.randint(2, 2 + round(5 * difficulty))
     columns = 1 if difficulty < 0.25 else rng.randint(1, 3 if difficulty > 0.5 else 2)
     with_header = columns > 1 or rng.random() < 0.3
@@ -137,6 +160,8 @@ def drawn_table(rng: random.Random, difficulty: float) -> Sample:
         for number in range(len(grid) + 1):
             draw.line([(0, top + number * pitch - 2), (image.width, top + number * pitch - 2)], fill=ink)
     places: dict[tuple[int, int], Box] = {}
+    letter_places: dict[tuple[int, int], list[tuple[float, float]]] = {}
+    words: list[tuple[str, Box]] = []
     glyphs: list[Glyph] = []
     for number, row in enumerate(grid):
         x, y = left, top + number * pitch
@@ -144,15 +169,59 @@ def drawn_table(rng: random.Random, difficulty: float) -> Sample:
             length = font.getlength(text)
             start = x + (widths[column] - 8 - length if column and right_aligned else 0)
             draw.text((start, y), text, font=font, fill=ink)
-            glyphs += _glyphs(text, start, y, font, number)
-            places[number, column] = (start, y + 1, start + length, y + size * 1.15)
+            drawn, box = _glyphs(text, start, y, font, number), (start, y + 1, start + length, y + size * 1.15)
+            glyphs += drawn
+            words += [(text, box)] if text else []
+            cell = number - with_header, column - 1
+            places[cell], letter_places[cell] = box, [(glyph.x, glyph.y) for glyph in drawn]
             x += widths[column]
-    words = [(text, places[n, c]) for n, row in enumerate(grid) for c, text in enumerate(row) if text]
-    line, place_across = rng.randrange(rows), rng.randrange(columns)
-    template = rng.choice(QUESTIONS_ROW if columns == 1 else QUESTIONS_CELL)
-    question = template.format(row=labels[line], column=headers[place_across])
-    answer, place = cells[line][place_across], places[line + with_header, place_across + 1]
-    letters = [(glyph.x, glyph.y) for glyph in _glyphs(answer, place[0], place[1] - 1, font)]
-    look = Look(1, 0, [place], answer, letters)
-    turns: list[tuple[str, list[str | Image.Image]]] = [("user", [question, image]), ("assistant", [answer])]
-    return Sample(f"table{columns}", turns, words=[words], looks=[look], glyphs=[glyphs])
+    shown = headers if with_header else [""] * columns
+    return Table(image, labels, shown, cells, places, letter_places, words, glyphs)
+
+
+def drawn_table(rng: random.Random, difficulty: float) -> Sample:
+    """A question for a cell, and a table of 2..7 rows and 1..3 columns of numbers."""
+    table = draw_table(rng, difficulty)
+    row, column = rng.randrange(len(table.labels)), rng.randrange(len(table.headers))
+    question = _question(rng, table.labels[row], table.headers[column] if len(table.headers) > 1 else "")
+    turns: list[tuple[str, list[str | Image.Image]]] = [
+        ("user", [question, table.image]),
+        ("assistant", [table.cells[row][column]]),
+    ]
+    kind, looks = f"table{len(table.headers)}", [table.look(row, column)]
+    return Sample(kind, turns, words=[table.words], looks=looks, glyphs=[table.glyphs])
+
+
+def sought_table(rng: random.Random, difficulty: float) -> Sample:
+    """A table shown where a page would be, and the agent's turn on it: half the time it lacks what is asked for.
+
+    A row or a column of that name is not there then, and the other may be: whether a page is the one that was sought
+    hangs on each word of the question. Kinds `present` and `absent`.
+    """
+    table = draw_table(rng, difficulty)
+    row, column = rng.randrange(len(table.labels)), rng.randrange(len(table.headers))
+    label, header = table.labels[row], table.headers[column] if len(table.headers) > 1 else ""
+    absent = rng.random() < 0.5
+    if absent and header and rng.random() < 0.5:
+        header = _other(rng, table)
+    elif absent:
+        label = _other(rng, table)
+    question, value = _question(rng, label, header), table.cells[row][column]
+    found = f"<think>I read {value}.</think>\n<answer>{value}</answer>"
+    said = f"<think>Not the right page.</think>\n<search>{question}</search>" if absent else found
+    turns: list[tuple[str, list[str | Image.Image]]] = [("user", [question, table.image]), ("assistant", [said])]
+    looks = [] if absent else [table.look(row, column)]
+    return Sample("absent" if absent else "present", turns, words=[table.words], looks=looks, glyphs=[table.glyphs])
+
+
+def _question(rng: random.Random, row: str, column: str) -> str:
+    """Asks for a cell; `column` is empty where the table has one alone."""
+    return rng.choice(QUESTIONS_CELL if column else QUESTIONS_ROW).format(row=row, column=column)
+
+
+def _other(rng: random.Random, table: Table) -> str:
+    """A label that is not in a table."""
+    taken = {text.lower() for text, _ in table.words}
+    while (label := _label(rng)).lower() in taken:
+        pass
+    return label

@@ -7,16 +7,17 @@
     match      ColQwen2.5 on half of that: words of small images, late-interaction     -> runs/nano/match
     retrieve   the same on whole pages and their questions                             -> models/nano-retriever
     act        SFT on trajectories of the privileged expert in the real environment    -> models/nano-agent
-    see        the agent's vision tower learns on, cells of windows; by name           -> runs/nano/see
-    settle     the agent on that tower; by name                                        -> models/nano-agent-next
+    see        the agent's vision tower learns on, cells of windows; by name           -> models/nano-agent-next
+    settle     its language model learns to use what it sees; by name                  -> models/nano-agent-next
     find       all of the retriever learns on, on pages drawn for every step; by name  -> models/nano-retriever
-    hone       the retriever on the tower of `see`; by name                    -> models/nano-retriever-next
+    sharpen    what `see` is, for the retriever's tower; by name                       -> models/nano-retriever-next
+    hone       its language half learns to use what it sees; by name                   -> models/nano-retriever-next
     weigh      what the tokens of a query are worth to the retriever                   -> models/nano-retriever
     twin       BiQwen2.5, one vector a page, from the retriever                        -> models/nano-retriever-single
 
-`see`, `settle`, `find` and `hone` teach on what is shipped and are run when they are named only; what each brought is
-in `data/models/README.md`. `torchrun --nproc-per-node 2 -m vrag_nb.nano.recipe --threads 1 see settle` gives each of
-two processes a core.
+`see`, `settle`, `find`, `sharpen` and `hone` teach on what is shipped and are run when they are named only; what each
+brought is in `data/models/README.md`. `torchrun --nproc-per-node 2 -m vrag_nb.nano.recipe --threads 1 see settle`
+gives each of two processes a core.
 
 Budgets are wall-clock seconds on two idle cores. Every stage resumes where a kill left it and is skipped once its
 budget is spent; all of them see train-split tables and layouts only. `data/models/README.md` says what the shipped
@@ -27,15 +28,13 @@ from __future__ import annotations
 
 import argparse
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from PIL import Image
 from transformers import Qwen2_5_VLForConditionalGeneration
 
 from vrag_nb.denormals import flushed_denormals
@@ -45,19 +44,17 @@ from vrag_nb.nano.aligning import Stream, train_streams
 from vrag_nb.nano.aloud import aloud
 from vrag_nb.nano.deck_tasks import DeckPool, DeckTasks
 from vrag_nb.nano.expert import ExpertSamples, ExpertTurns
-from vrag_nb.nano.grafting import graft
 from vrag_nb.nano.looking import WEIGHTS
-from vrag_nb.nano.lookups import drawn_table, loose_lines, reading_strip
+from vrag_nb.nano.lookups import drawn_table, loose_lines, reading_strip, sought_table
 from vrag_nb.nano.model import build_processor, save_checkpoint
 from vrag_nb.nano.optimisation import load_state
-from vrag_nb.nano.plan import Recipe, fresh_model, load_earlier, mixed_deck, tokenizer
+from vrag_nb.nano.plan import Recipe, fresh_model, load_earlier, mixed_deck, tokenizer, tower_windows
 from vrag_nb.nano.reading import Drawing, draw_scribble, train_reading
-from vrag_nb.nano.retriever_stages import find, hone, match, retrieve, twin, weigh
+from vrag_nb.nano.retriever_stages import find, hone, match, retrieve, sharpen, twin, weigh
 from vrag_nb.nano.seeing import WindowLessons, train_seeing
-from vrag_nb.nano.windows import WindowFiles, draw_windows
 from vrag_nb.nano.wording import copied_words, searches
 
-NEXT, SEE_ON = "nano-agent-next", "see_on"  # what stage `settle` makes, and where `see` keeps it when it goes on
+NEXT = "nano-agent-next"  # what stages `see` and `settle` make
 
 
 def read(recipe: Recipe) -> None:
@@ -188,64 +185,44 @@ def _train_agent(
         save_checkpoint(model, processor, recipe.models / name)
 
 
-def tower_windows(recipe: Recipe) -> WindowFiles:
-    """What `see` teaches with, 16,000 windows, drawn where they are not there yet: two minutes, 2.4 gigabytes."""
-    draw = partial(
-        draw_windows, recipe.runs / "windows", partial(mixed_deck, recipe), recipe.window_files, seed=recipe.seed
-    )
-    if replicas.rank() == 0:
-        draw(processes=recipe.threads)
-    replicas.wait()
-    return draw()
-
-
 def see(recipe: Recipe) -> None:
-    """Nothing but reading: the agent's tower is asked for the cells of windows, and nothing else runs.
+    """Nothing but reading: the agent's tower is asked for the cells of windows, held to what it says of them before.
 
-    Where NEXT has been made, it is its tower that learns on, held to what it says, and NEXT that it is put into.
+    What it makes is the agent that `settle` teaches on, as NEXT; where there is one, it is taken up again.
     """
-    begun = (recipe.models / NEXT / "config.json").is_file()
-    folder = recipe.models / (NEXT if begun else "nano-agent")
-    model = Qwen2_5_VLForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
-    visual, windows = model.model.visual, tower_windows(recipe)
+    model = begun_or_shipped(recipe)
+    visual = model.model.visual
     torch.manual_seed(recipe.seed)
-    if not begun:
-        lessons = WindowLessons(visual, windows, seed=recipe.seed)
-        return train_seeing(visual, lessons, recipe.runs / "see", recipe.see_seconds)
-    lessons = WindowLessons(visual, windows, held_to=deepcopy(visual).requires_grad_(False), seed=recipe.seed)
-    train_seeing(visual, lessons, recipe.runs / SEE_ON, recipe.see_seconds, muon_lr=3e-3, adamw_lr=1e-3, decay=0.7)
+    earlier = deepcopy(visual).requires_grad_(False)
+    lessons = WindowLessons(visual, tower_windows(recipe), held_to=earlier, seed=recipe.seed)
+    train_seeing(visual, lessons, recipe.runs / "see", recipe.see_seconds)
     if replicas.rank() == 0:
-        save_checkpoint(model, build_processor(tokenizer()), folder)
+        save_checkpoint(model, build_processor(tokenizer()), recipe.models / NEXT)
 
 
 def settle(recipe: Recipe) -> None:
-    """The agent on the tower of `see`: the same lessons as `act`, on what the tower says now.
+    """The agent learns to use what its tower sees since `see`: the lessons of `act`, with more reading in them.
 
-    What it makes lies beside the shipped agent until it is better, as NEXT, and what lies there is taught on, at half
-    the rate; where nothing does, the tower is grafted. The tower goes on reading windows beside: left to what answers
-    ask of it, it forgot letters (`benchmarks/letters.py`). The looking heads begin anew and weigh little: what they say
-    at first is noise.
+    What it makes lies beside the shipped agent until it is better, as NEXT. The tower's blocks stay as they are; its
+    merger learns, and is asked for the cells of windows too: left to what answers ask of it, it forgot letters. The
+    looking heads begin anew and weigh little: what they say at first is noise.
     """
-    begun = (recipe.models / NEXT / "config.json").is_file()
-    folder = recipe.models / (NEXT if begun else "nano-agent")
-    model = Qwen2_5_VLForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
-    tower, windows = model.model.visual, tower_windows(recipe)
-    if not begun:
-        earlier = deepcopy(tower)
-        load_earlier(model, recipe.runs / "see")
-        met = graft(tower, earlier, as_patches(windows, recipe.seed), kept=64)
-        print(f"of what the tower said before, {met:.0%} is what it says now", flush=True)
+    model = begun_or_shipped(recipe)
     torch.manual_seed(recipe.seed)
-    lessons = WindowLessons(tower, windows, seed=recipe.seed)
-    if seen := load_state(recipe.runs / SEE_ON / "state.pt"):
+    lessons = WindowLessons(model.model.visual, tower_windows(recipe), seed=recipe.seed)
+    if seen := load_state(recipe.runs / "see" / "state.pt"):
         lessons.head.load_state_dict(seen["head"])
     quietly = {name: 0.3 * weight for name, weight in WEIGHTS.items()}
-    options: dict[str, Any] = {"looking_weights": quietly, "windows": lessons, "decision_weight": 0.3}
-    slower: dict[str, Any] = {"rate": 0.5, "decay": 0.9} if begun else {}
+    options: dict[str, Any] = {"looking_weights": quietly, "windows": lessons, "decision_weight": 0.3, "decay": 0.9}
     streams, runs = settling(recipe), recipe.runs / "settle"
-    _train_agent(
-        recipe, model, streams, runs, recipe.settle_seconds, name=NEXT, frozen_vision=False, **options, **slower
-    )
+    _train_agent(recipe, model, streams, runs, recipe.settle_seconds, name=NEXT, rate=0.5, **options)
+
+
+def begun_or_shipped(recipe: Recipe) -> Qwen2_5_VLForConditionalGeneration:
+    """The agent in training, or where none is, the shipped one."""
+    begun = (recipe.models / NEXT / "config.json").is_file()
+    folder = recipe.models / (NEXT if begun else "nano-agent")
+    return Qwen2_5_VLForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
 
 
 def settling(recipe: Recipe) -> list[Stream]:
@@ -256,18 +233,10 @@ def settling(recipe: Recipe) -> list[Stream]:
         Stream("turn", aloud(ExpertTurns(pool), 3), 10, buckets=4),
         Stream("read", reading_strip, 16, promote_at=0.5, difficulty_step=0.02, difficulty=0.2),
         Stream("lines", loose_lines, 14, buckets=4, promote_at=0.5, difficulty_step=0.02, difficulty=0.2),
-        Stream("table", aloud(drawn_table, 2), 16, difficulty=0.5),
+        Stream("table", aloud(drawn_table, 2), 12, difficulty=0.5),
+        Stream("sought", sought_table, 12, difficulty=0.5),
         Stream("search", searches(pool), 1, buckets=4),
     ]
-
-
-def as_patches(windows: WindowFiles, seed: int, batches: int = 30) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Pixels and grids of 16 windows a batch, for `graft`: some thirty thousand squares in all."""
-    rng, processor = np.random.default_rng(seed), build_processor(tokenizer()).image_processor
-    for _ in range(batches):
-        pixels, _ = windows.pick(rng.choice(len(windows), 16))
-        inputs = processor(images=[Image.fromarray(one) for one in pixels], do_resize=False, return_tensors="pt")
-        yield inputs["pixel_values"], inputs["image_grid_thw"]
 
 
 STAGES: dict[str, Callable[[Recipe], None]] = {
@@ -281,12 +250,13 @@ STAGES: dict[str, Callable[[Recipe], None]] = {
     "see": see,
     "settle": settle,
     "find": find,
+    "sharpen": sharpen,
     "hone": hone,
     "weigh": weigh,
     "twin": twin,
 }
 
-BY_NAME = ("see", "settle", "find", "hone")  # run when they are named only
+BY_NAME = ("see", "settle", "find", "sharpen", "hone")  # run when they are named only
 
 
 def run_stages(recipe: Recipe, stages: Sequence[str]) -> None:

@@ -23,7 +23,7 @@ import re
 import shutil
 import string
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -54,13 +54,12 @@ class SeenPage:
     """What the frozen vision tower made of a page, and what is written on it.
 
     tokens: merged, (n, width), in the training dtype. grid: the patch grid (t, h, w). words: (plain word, its squares)
-    in reading order. said: what a retriever before this one said of each square, (n, 128), if that is to be learned.
+    in reading order.
     """
 
     tokens: torch.Tensor
     grid: torch.Tensor
     words: list[tuple[str, list[int]]]
-    said: torch.Tensor | None = field(default=None, kw_only=True)
 
 
 @dataclass
@@ -153,32 +152,6 @@ def embed_seen_pages(model: ColQwen2_5, processor: ColQwen2_5_Processor, pages: 
     )
 
 
-@torch.inference_mode()
-def say_of_squares(
-    model: ColQwen2_5, processor: ColQwen2_5_Processor, pages: Sequence[SeenPage], batch_size: int = 4
-) -> list[torch.Tensor]:
-    """Of each page what the retriever says of its squares, (n, 128), float16."""
-    said: list[torch.Tensor] = []
-    for start in tqdm(range(0, len(pages), batch_size), desc="remembering", unit="batch"):
-        shown = pages[start : start + batch_size]
-        found = embed_seen_pages(model, processor, shown)
-        said += [one.half() for one in of_squares(found, shown, tail_length(processor))]
-    return said
-
-
-def of_squares(found: torch.Tensor, pages: Sequence[SeenPage], tail: int) -> list[torch.Tensor]:
-    """Of left-padded page embeddings (pages, s, 128) those of the squares, (n, 128) each."""
-    end = found.shape[1] - tail
-    return [row[end - len(page.tokens) : end] for row, page in zip(found, pages, strict=True)]
-
-
-def remembering_loss(found: torch.Tensor, pages: Sequence[SeenPage], tail: int) -> torch.Tensor:
-    """1 - cosine of what is said of squares, (pages, s, 128) left-padded, and what was (`SeenPage.said`); the mean."""
-    pairs = [(now, page.said) for now, page in zip(of_squares(found, pages, tail), pages, strict=True)]
-    far = [1 - (now * said.float()).sum(-1) for now, said in pairs if said is not None]
-    return torch.cat(far).mean() if far else found.sum() * 0
-
-
 def embed_query_texts(model: ColQwen2_5, processor: ColQwen2_5_Processor, queries: Sequence[str]) -> torch.Tensor:
     """(queries, length, 128) with zeros at padding."""
     batch = processor.process_queries(texts=list(queries))
@@ -254,13 +227,12 @@ def word_loss(
 
 
 class Matched(NamedTuple):
-    """A batch's InfoNCE losses over pages and over words, the shares of each that were right, the page embeddings."""
+    """A batch's InfoNCE losses over pages and over words, and the shares of each that were right."""
 
     on_pages: torch.Tensor
     on_words: torch.Tensor
     right: float
     words_right: float
-    found: torch.Tensor
 
 
 def match_batch(
@@ -278,7 +250,7 @@ def match_batch(
     by_page = ColbertLoss(temperature=0.02, normalize_scores=True)
     on_pages = torch.stack([by_page(turn, found) for turn in asked.split(len(pages))]).mean()
     right = (page_scores(asked, found).argmax(1) == torch.arange(len(queries)) % len(pages)).float().mean().item()
-    return Matched(on_pages, on_words, right, words_right, found)
+    return Matched(on_pages, on_words, right, words_right)
 
 
 @torch.no_grad()
@@ -353,14 +325,12 @@ def train_retriever(
     span_share: float = 0.4,
     centred: bool = False,
     decay: float = 0.4,
-    remembered: float = 0.0,
 ) -> None:
     """Train the language half in place for a wall-clock budget (`Training`). Logs in-batch accuracy of pages and words.
 
     span_share: how many of the queries are words copied from the page instead of a question or its search hint; where a
         query is empty, they always are.
-    centred: the model has been trained before, its projection needs no centring. remembered: what `remembering_loss`
-        weighs at first; it falls to nothing.
+    centred: the model has been trained before, its projection needs no centring.
     """
     model.visual.requires_grad_(False)
     to_training_dtype(model)
@@ -383,11 +353,6 @@ def train_retriever(
         queries = [span_query(rng, p) if c and p.words else q for c, p, q in zip(copied, shown, queries, strict=True)]
         lists = [listed_words(rng, page) for page in shown]
         matched = match_batch(model, processor, shown, queries, lists)
-        total = matched.on_words + matched.on_pages
-        if remembered:
-            strayed = remembering_loss(matched.found, shown, tail_length(processor))
-            total = total + remembered * (1 - training.done) * strayed
-            training.tell(strayed=strayed.item())
-        total.backward()
+        (matched.on_words + matched.on_pages).backward()
         training.tell(loss=matched.on_pages.item(), word_loss=matched.on_words.item())
         training.blend(accuracy=matched.right, words=matched.words_right)

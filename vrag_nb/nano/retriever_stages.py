@@ -1,11 +1,10 @@
-"""The stages of the nano recipe that make the page retriever, match, retrieve, find, hone, weigh, and its twin."""
+"""The stages of the nano recipe that make the page retriever, `match` to `weigh`, and its twin."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
@@ -20,27 +19,34 @@ from vrag_nb.documents.decks.generate import pretraining_deck
 from vrag_nb.nano import replicas
 from vrag_nb.nano.deck_tasks import DeckPool, DrawnPage, repainted, words_of
 from vrag_nb.nano.finding import train_finding
-from vrag_nb.nano.grafting import graft
 from vrag_nb.nano.model import FACTOR, build_processor, save_checkpoint
-from vrag_nb.nano.plan import Recipe, earlier_state, fresh_model, load_earlier, mixed_deck, split_questions, tokenizer
+from vrag_nb.nano.plan import (
+    Recipe,
+    earlier_state,
+    fresh_model,
+    load_earlier,
+    mixed_deck,
+    split_questions,
+    tokenizer,
+    tower_windows,
+)
 from vrag_nb.nano.prose import drawn_document
 from vrag_nb.nano.retriever import (
     PAGE_BUDGET,
     QueryGroup,
     build_retriever,
     build_retriever_processor,
-    say_of_squares,
     see_pages,
     train_retriever,
 )
 from vrag_nb.nano.scribbles import scribble
+from vrag_nb.nano.seeing import WindowLessons, train_seeing
 from vrag_nb.nano.twin import build_twin, freeze, given_pages, train_twin
 from vrag_nb.nano.weighing import learn_weights
 from vrag_nb.retrieval.hubness import QUERY_BANK
 from vrag_nb.retrieval.nano_embedders import NanoColQwen25
 
-NEXT = "nano-retriever-next"  # what stage `hone` makes
-KEPT = 128  # directions of the earlier tower's tokens that `hone` keeps: they hold 96% of their variance on pages
+NEXT = "nano-retriever-next"  # what stages `sharpen` and `hone` make
 
 
 def word_material(recipe: Recipe, decks: int, windows: int = 2) -> tuple[list[DrawnPage], list[QueryGroup]]:
@@ -191,43 +197,47 @@ def find(recipe: Recipe) -> None:
         save_checkpoint(model, processor, folder)
 
 
-def hone(recipe: Recipe) -> None:
-    """The retriever on the tower of `see`, grafted: its language half learns on, on pages seen once.
+def sharpen(recipe: Recipe) -> None:
+    """Nothing but reading: the retriever's tower is asked for cells of windows, held to what it says of them before.
 
-    At first it learns to say of each square what the retriever before it said, which every square of every page tells;
-    then what tells words and pages apart, as in `retrieve`. Of several processes each sees a share of the decks and
-    learns from it. What is made lies beside the shipped retriever until it is better, as NEXT.
+    What it makes lies beside the shipped retriever until it is better, as NEXT, with its query bank.
     """
-    folder = recipe.models / "nano-retriever"
-    model = ColQwen2_5.from_pretrained(folder, dtype=torch.float32)
-    processor = ColQwen2_5_Processor.from_pretrained(folder)
-    drawn, groups = page_and_prose_material(recipe)
-    sample = random.Random(recipe.seed).sample(drawn, 60)
-    drawn, groups = shared(drawn, groups, replicas.rank(), replicas.count())
-    said = say_of_squares(model, processor, see_pages(model, processor, drawn))
+    model, processor = begun_or_shipped(recipe)
     visual: Any = model.visual
-    earlier = deepcopy(visual)
-    visual.load_state_dict(earlier_state(recipe.runs / "see")["visual"])
-    met = graft(visual, earlier, shown_pages(processor, sample), kept=KEPT)
-    print(f"of what the tower said before, {met:.0%} is what it says now", flush=True)
-    pages = [replace(page, said=one) for page, one in zip(see_pages(model, processor, drawn), said, strict=True)]
+    torch.manual_seed(recipe.seed)
+    earlier = deepcopy(visual).requires_grad_(False)
+    lessons = WindowLessons(visual, tower_windows(recipe), held_to=earlier, seed=recipe.seed)
+    train_seeing(visual, lessons, recipe.runs / "sharpen", recipe.sharpen_seconds)
+    _save_next(recipe, model, processor)
+
+
+def hone(recipe: Recipe) -> None:
+    """The retriever learns to use what its tower sees since `sharpen`: its language half, on pages seen once.
+
+    Of several processes each sees a share of the decks and learns from it.
+    """
+    model, processor = begun_or_shipped(recipe)
+    drawn, groups = page_and_prose_material(recipe)
+    drawn, groups = shared(drawn, groups, replicas.rank(), replicas.count())
+    pages = see_pages(model, processor, drawn)
     drawn.clear()
     runs, seconds = recipe.runs / "hone", recipe.hone_seconds
-    gently: dict[str, Any] = {"muon_lr": 1e-3, "adamw_lr": 3e-4, "decay": 0.8, "remembered": 10.0}
+    gently: dict[str, Any] = {"muon_lr": 1e-3, "adamw_lr": 3e-4, "decay": 0.8}
     train_retriever(model, processor, pages, groups, runs, seconds, seed=recipe.seed, centred=True, **gently)
+    _save_next(recipe, model, processor)
+
+
+def begun_or_shipped(recipe: Recipe) -> tuple[ColQwen2_5, ColQwen2_5_Processor]:
+    """The retriever in training, or where none is, the shipped one."""
+    begun = (recipe.models / NEXT / "config.json").is_file()
+    folder = recipe.models / (NEXT if begun else "nano-retriever")
+    return ColQwen2_5.from_pretrained(folder, dtype=torch.float32), ColQwen2_5_Processor.from_pretrained(folder)
+
+
+def _save_next(recipe: Recipe, model: ColQwen2_5, processor: ColQwen2_5_Processor) -> None:
     if replicas.rank() == 0:
         save_checkpoint(model, processor, recipe.models / NEXT)
         write_query_bank(recipe, recipe.models / NEXT / QUERY_BANK)
-
-
-def shown_pages(
-    processor: ColQwen2_5_Processor, pages: Sequence[DrawnPage]
-) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Pixels and grid of each page as the retriever is shown it, for `graft`."""
-    for page in pages:
-        image = page.window(budget=PAGE_BUDGET)[0]
-        inputs = processor.image_processor(images=[image], do_resize=False, return_tensors="pt")
-        yield inputs["pixel_values"], inputs["image_grid_thw"]
 
 
 def shared(

@@ -154,9 +154,9 @@ def train_seeing(
     seconds: float,
     *,
     steps: int | None = None,
-    muon_lr: float = 4e-3,
-    adamw_lr: float = 1.5e-3,
-    decay: float = 0.5,
+    muon_lr: float = 3e-3,
+    adamw_lr: float = 1e-3,
+    decay: float = 0.7,
 ) -> None:
     """Train a tower in place (float32) for a wall-clock budget; state and log under `folder`, resumable.
 
