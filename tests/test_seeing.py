@@ -15,10 +15,9 @@ from PIL import Image
 
 from vrag_nb.documents.decks.generate import pretraining_deck
 from vrag_nb.nano.aligning import Stream, train_streams
-from vrag_nb.nano.aloud import aloud
 from vrag_nb.nano.cells import CELLS, COLUMNS, ROWS, UNASKED, CellHead, Letter, as_grid, cell_loss, cell_targets
 from vrag_nb.nano.glyphs import CLASS_OF, CLASSES, UNKNOWN, Glyph, LetterHead, letter_targets
-from vrag_nb.nano.lookups import drawn_table
+from vrag_nb.nano.lookups import drawn_table, sought_table
 from vrag_nb.nano.model import FACTOR, NanoSize, build_nano_vlm, build_processor
 from vrag_nb.nano.plan import tokenizer
 from vrag_nb.nano.seeing import StillTower, WindowLessons, scaled, train_seeing
@@ -199,7 +198,7 @@ def test_the_tower_goes_on_reading_beside_a_language_model(tmp_path: Path):
     windows = draw_windows(tmp_path / "windows", DECK, 1, printed=3)
     model, processor = build_nano_vlm(tokenizer(), TINY), build_processor(tokenizer())
     lessons = WindowLessons(model.model.visual, windows, 2, compiled=False)
-    streams = [Stream("table", aloud(drawn_table, 2), 2)]
+    streams = [Stream("table", drawn_table, 2), Stream("sought", sought_table, 2)]
     options: dict[str, Any] = {"frozen_vision": False, "workers": 0, "compile_text": False}
     before = model.model.visual.blocks[0].attn.qkv.weight.clone()
     train_streams(model, processor, streams, tmp_path, 600, steps=2, windows=lessons, **options)
@@ -207,4 +206,5 @@ def test_the_tower_goes_on_reading_beside_a_language_model(tmp_path: Path):
     state = torch.load(tmp_path / "state.pt", weights_only=False)
     assert state["windows"]["head.name.weight"].any()
     assert {"cells"} <= set(state["means"])
-    assert {"aloud", "table1"} <= set(state["kept"]["shares"]["match"])
+    assert "table1" in state["kept"]["shares"]["match"]
+    assert {"present", "absent"} & set(state["kept"]["shares"]["decided"])

@@ -49,11 +49,10 @@ class Stream:
 
 
 class Drawn(NamedTuple):
-    """A batch of a stream: the kinds of its samples and of their answers, model inputs, and targets of `looking`."""
+    """A batch of a stream: the kinds of its samples, model inputs, and targets of `looking`."""
 
     stream: str
     kinds: list[str]
-    answers: list[str]
     inputs: dict[str, torch.Tensor]
     targets: Targets
 
@@ -79,8 +78,7 @@ class StreamBatches(IterableDataset):
                 samples = ready[stream.name].pop()
                 batch = collate(samples, self.processor)
                 targets = looking_targets(samples, batch["input_ids"], self.processor.tokenizer)
-                answers = [kind for sample in samples for kind in sample.answer_kinds]
-                yield Drawn(stream.name, [sample.kind for sample in samples], answers, batch, targets)
+                yield Drawn(stream.name, [sample.kind for sample in samples], batch, targets)
 
     def _refill(self, stream: Stream, rng: random.Random, drawn: list[Sample], ready: list[list[Sample]]) -> None:
         size = stream.batch_size
@@ -178,14 +176,15 @@ def train_streams(
     model.train()
     for _ in training:
         for _ in streams:
-            name, kinds, answers, batch, targets = training.next(loader)
+            name, kinds, batch, targets = training.next(loader)
             output = model(**batch, use_cache=False)
             look_loss, pointed = looking.loss(targets)
-            decision_loss, rows, chosen = decisions(output.logits, batch["labels"], thinking)
+            decision_loss, thoughts, chosen = decisions(output.logits, batch["labels"], thinking)
             ((output.loss + look_loss + decision_weight * decision_loss) / len(streams)).backward()
             training.tell(**{f"loss/{name}": output.loss.item()})
-            shares.update("match", answers, exact_match(output.logits.detach(), batch["labels"])[1])
-            shares.update("decided", [kinds[row] for row in rows], chosen)
+            rows, matches = exact_match(output.logits.detach(), batch["labels"])
+            shares.update("match", [kinds[row] for row in rows], matches)
+            shares.update("decided", [kinds[row] for row in thoughts], chosen)
             if "answer" in pointed:
                 shares.update("found", [kinds[row] for row in targets.pointers["answer"].rows], pointed["answer"])
             if "glyph" in pointed:

@@ -41,7 +41,6 @@ from vrag_nb.denormals import flushed_denormals
 from vrag_nb.documents.decks.generate import pretraining_deck
 from vrag_nb.nano import replicas
 from vrag_nb.nano.aligning import Stream, train_streams
-from vrag_nb.nano.aloud import aloud
 from vrag_nb.nano.deck_tasks import DeckPool, DeckTasks
 from vrag_nb.nano.expert import ExpertSamples, ExpertTurns
 from vrag_nb.nano.looking import WEIGHTS
@@ -230,10 +229,10 @@ def settling(recipe: Recipe) -> list[Stream]:
     pool = DeckPool(partial(mixed_deck, recipe, drawn=0.8), size=14, draws_per_deck=120)
     return [
         Stream("act", ExpertSamples(pool, max_turns=5), 1, buckets=8),
-        Stream("turn", aloud(ExpertTurns(pool), 3), 10, buckets=4),
+        Stream("turn", ExpertTurns(pool), 10, buckets=4),
         Stream("read", reading_strip, 16, promote_at=0.5, difficulty_step=0.02, difficulty=0.2),
         Stream("lines", loose_lines, 14, buckets=4, promote_at=0.5, difficulty_step=0.02, difficulty=0.2),
-        Stream("table", aloud(drawn_table, 2), 12, difficulty=0.5),
+        Stream("table", drawn_table, 12, difficulty=0.5),
         Stream("sought", sought_table, 12, difficulty=0.5),
         Stream("search", searches(pool), 1, buckets=4),
     ]

@@ -32,7 +32,6 @@ class Sample:
     `kind` names the task, for the log. Assistant turns before `learn_from` are context: no loss covers them. `words`:
     per image, the words printed on it and their boxes (image pixels). `looks`: where answers are to be looked for.
     `glyphs`: per image, the characters drawn on it; where there are none, its squares are not asked for theirs.
-    `aloud`: so many of the last answers read on (`nano.aloud`) and are a kind of their own in the log.
     """
 
     kind: str
@@ -41,17 +40,10 @@ class Sample:
     words: Sequence[Sequence[tuple[str, Box]]] = ()
     looks: Sequence[Look] = ()
     glyphs: Sequence[Sequence[Glyph]] = ()
-    aloud: int = 0
     images: list[Image.Image] = field(init=False)
 
     def __post_init__(self) -> None:
         self.images = [part for _, parts in self.turns for part in parts if isinstance(part, Image.Image)]
-
-    @property
-    def answer_kinds(self) -> list[str]:
-        """The kind of each answer that is learned."""
-        learned = sum(role == "assistant" and number >= self.learn_from for number, (role, _) in enumerate(self.turns))
-        return [self.kind] * (learned - self.aloud) + ["aloud"] * self.aloud
 
 
 def telling_words(text: str) -> set[str]:
