@@ -25,6 +25,11 @@ QUESTIONS_CELL = (
     "For {row}, what is {column}?",
     "{row}, {column}?",
 )
+SOUGHT = (
+    "In the deck, what is the {cell}?",
+    "According to the deck, what was the {cell}?",
+    "What does the deck report for {cell}?",
+)
 
 
 def reading_strip(
@@ -206,7 +211,11 @@ def sought_table(rng: random.Random, difficulty: float) -> Sample:
         header = _other(rng, table)
     elif absent:
         label = _other(rng, table)
-    question, value = _question(rng, label, header), table.cells[row][column]
+    # As decks are asked: drawn_table's own questions are answered without a thought.
+    question, value = (
+        rng.choice(SOUGHT).format(cell=f"{header} of {label}" if header else label),
+        table.cells[row][column],
+    )
     found = f"<think>I read {value}.</think>\n<answer>{value}</answer>"
     said = f"<think>Not the right page.</think>\n<search>{question}</search>" if absent else found
     turns: list[tuple[str, list[str | Image.Image]]] = [("user", [question, table.image]), ("assistant", [said])]
