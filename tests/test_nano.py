@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -20,7 +21,7 @@ from vrag_nb.nano import attention
 from vrag_nb.nano.aligning import Stream, train_streams
 from vrag_nb.nano.attention import use_block_attention, use_window_attention
 from vrag_nb.nano.glyphs import CLASS_OF, EMPTY, IGNORE, SLOTS, Glyph, slot_targets
-from vrag_nb.nano.lookups import drawn_table, loose_lines, reading_strip, sought_table
+from vrag_nb.nano.lookups import SOUGHT, drawn_table, loose_lines, reading_strip, sought_table
 from vrag_nb.nano.model import NanoSize, build_nano_vlm, build_processor, save_checkpoint
 from vrag_nb.nano.optimisation import Float32Muon, Optimisers, orthogonalised, training_dtype
 from vrag_nb.nano.plan import tokenizer as make_tokenizer
@@ -130,15 +131,19 @@ def test_what_is_sought_is_in_the_table_or_is_not():
         sample = sought_table(random.Random(seed), 0.6)
         (question, _), (said,) = sample.turns[0][1], sample.turns[1][1]
         texts = [text for text, _ in sample.words[0]]
-        named = [text for text in texts if text in question]
+        cell = next(
+            m[1] for form in SOUGHT if (m := re.fullmatch(re.escape(form).replace(r"\{cell\}", "(.*)"), question))
+        )
+        lacking = [part for part in cell.split(" of ") if part not in texts]
         thought, action = actions.parse(said)
         kinds[sample.kind] += 1
         if sample.kind == "present":
             assert (action.kind, sample.looks[0].printed) == ("answer", action.answer)
             assert action.answer in texts
-            assert named
+            assert not lacking
         else:
             assert (action.kind, action.query, thought) == ("search", question, "Not the right page.")
+            assert len(lacking) == 1
             assert not sample.looks
     assert min(kinds["present"], kinds["absent"]) > 20
 

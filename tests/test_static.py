@@ -194,6 +194,26 @@ def test_training_curves_from_files(tmp_path: Path) -> None:
         plots.training_curves(tmp_path / "log.txt")
 
 
+def test_lesson_curves_put_what_begins_alike_on_one_chart_and_part_the_phases(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"step": range(1, 21), "seconds": range(20), "loss/turn": np.linspace(2, 1, 20)})
+    frame["match/crop"], frame["match/page"] = 0.5, np.linspace(0, 1, 20)
+    frame["match/page"] = frame["match/page"].where(frame["step"] > 10)
+    frame["phase"] = [0] * 10 + [1] * 10
+    frame.to_json(tmp_path / "log.jsonl", orient="records", lines=True)
+    figure = plots.lesson_curves(tmp_path / "log.jsonl", smooth=1, title="settle")
+    drawn(figure)
+    loss, match = (axes for axes in figure.axes if axes.get_visible())
+    assert [axes.get_title(loc="left") for axes in (loss, match)] == ["loss", "match"]
+    assert [axes.get_ylabel() for axes in (loss, match)] == ["nats", "share"]
+    assert [text.get_text() for text in match.get_legend().get_texts()] == ["crop", "page"]
+    before, after, mark = loss.lines
+    assert (before.get_xdata()[-1], after.get_xdata()[0], mark.get_xdata()[0]) == (10, 11, 11)
+    page = [line for line in match.lines if line.get_label() == "page"]
+    assert [len(line.get_xdata()) for line in page] == [0, 10]
+    with pytest.raises(ValueError, match="log of act has no step, or nothing beside; it has step"):
+        plots.lesson_curves(frame[["step"]], title="act")
+
+
 def test_labels_are_counted_by_group() -> None:
     figure = plots.count_bars({"all": ["search", "search", "crop"], "chosen": ["search"]}, title="Actions")
     [axes] = figure.axes

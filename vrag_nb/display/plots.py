@@ -3,6 +3,7 @@
 The `metrics.json` of an evaluation holds `{value, low, high, n}` for every figure: the mean, its 95% bootstrap interval
 and the number of questions. `accuracy_by_system` and `accuracy_by_type` take its `answers` part, `recall_bars` its
 `retrieval` part, or several of those by name. `training_curves` takes a log of one row per step (CSV or JSON lines),
+`lesson_curves` that of a nano stage,
 `seed_bands` the curves of several seeds, `turn_counts` trajectories. All return a `Figure`;
 `figures.save(figure, path)` writes it as PNG.
 """
@@ -24,6 +25,8 @@ from vrag_nb.display import figures, scenes
 from vrag_nb.display.figures import INK, MUTED, SERIES
 from vrag_nb.display.scenes import Verdict
 
+_UNITS = {"difficulty": "0 to 1", "learning_rate": "rate"}
+STYLES = ("-", "--", ":")  # of lines, once the colours of SERIES are used up
 Estimate = Mapping[str, float]  # {value, low, high, n}
 _KINDS = ("search", "bbox", "answer", "invalid")
 _KIND_NAMES = {"search": "search", "bbox": "crop", "answer": "answer", "invalid": "invalid"}
@@ -87,6 +90,46 @@ def training_curves(
     for axes in figure.axes[len(metrics) :]:
         axes.set_visible(False)
     figure.tight_layout()
+    return figure
+
+
+def lesson_curves(log: Path | str | pd.DataFrame, *, smooth: int = 5, title: str = "Training") -> Figure:
+    """The log of a stage of the nano recipe (`nano.training.Training`): a chart for metrics whose names begin alike.
+
+    `match/crop` and `match/page` are two lines of the chart `match`, running means over `smooth` rows. Where `phase`
+    counts a further part of the training a dotted line stands, and lines begin anew. Raises ValueError for a log
+    without `step` or without figures.
+    """
+    frame = _read_log(log)
+    columns = [name for name in frame.select_dtypes("number").columns if name not in ("step", "seconds", "phase")]
+    if "step" not in frame.columns or not columns:
+        raise ValueError(f"the log of {title} has no step, or nothing beside; it has {', '.join(frame.columns)}")
+    groups: dict[str, list[str]] = {}
+    for column in columns:
+        groups.setdefault(column.partition("/")[0], []).append(column)
+    phases = [part for _, part in frame.groupby(frame["phase"] if "phase" in frame.columns else [0] * len(frame))]
+    rows = -(-len(groups) // 2)
+    figure = figures.new_figure(13.0, 0.5 + 3.1 * rows)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=13, weight="bold", color=INK)
+    for axes, (name, members) in zip(figure.subplots(rows, 2, squeeze=False).flat, groups.items(), strict=False):
+        figures.chart(axes, _name(name), "step", _UNITS.get(name, "nats" if name.endswith("loss") else "share"))
+        for number, column in enumerate(members):
+            style = {"color": SERIES[number % len(SERIES)], "linestyle": STYLES[number // len(SERIES) % len(STYLES)]}
+            for part in phases:
+                known = part[["step", column]].dropna()
+                mean = known[column].rolling(smooth, center=True, min_periods=1).mean()
+                axes.plot(known["step"], mean, linewidth=1.4, label=_name(column.partition("/")[2]), **style)
+        for part in phases[1:]:
+            axes.axvline(part["step"].iloc[0], color=MUTED, linestyle=":", linewidth=0.8)
+        axes.set_xlim(0, frame["step"].max())
+        if len(members) > 1:
+            labelled = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+            axes.legend(
+                labelled.values(), labelled, frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5)
+            )
+    for axes in figure.axes[len(groups) :]:
+        axes.set_visible(False)
+    figure.set_layout_engine("constrained", w_pad=0.12, h_pad=0.08)
     return figure
 
 

@@ -57,6 +57,11 @@ class Recipe:
         }
         return cls(**{**budgets, **changes})
 
+    def latest(self, name: str) -> Path:
+        """Where a model is that is taught on: what such a stage has made of it, `name`-next, else what is shipped."""
+        begun = self.models / f"{name}-next"
+        return begun if (begun / "config.json").is_file() else self.models / name
+
 
 def tokenizer() -> PreTrainedTokenizerBase:
     """The nano tokenizer; its text is the manual that comes with Python, so it is the same on every machine."""

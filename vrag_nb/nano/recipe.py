@@ -19,7 +19,7 @@
 brought is in `data/models/README.md`. `torchrun --nproc-per-node 2 -m vrag_nb.nano.recipe --threads 1 see settle`
 gives each of two processes a core.
 
-Budgets are wall-clock seconds on two idle cores. Every stage resumes where a kill left it and is skipped once its
+Budgets are wall-clock seconds on two idle cores. Every stage resumes where a kill left it and teaches no more once its
 budget is spent; all of them see train-split tables and layouts only. `data/models/README.md` says what the shipped
 weights were given.
 """
@@ -29,7 +29,6 @@ from __future__ import annotations
 import argparse
 import random
 from collections.abc import Callable, Sequence
-from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -50,7 +49,7 @@ from vrag_nb.nano.optimisation import load_state
 from vrag_nb.nano.plan import Recipe, fresh_model, load_earlier, mixed_deck, tokenizer, tower_windows
 from vrag_nb.nano.reading import Drawing, draw_scribble, train_reading
 from vrag_nb.nano.retriever_stages import find, hone, match, retrieve, sharpen, twin, weigh
-from vrag_nb.nano.seeing import WindowLessons, train_seeing
+from vrag_nb.nano.seeing import WindowLessons, train_held
 from vrag_nb.nano.wording import copied_words, searches
 
 NEXT = "nano-agent-next"  # what stages `see` and `settle` make
@@ -189,12 +188,8 @@ def see(recipe: Recipe) -> None:
 
     What it makes is the agent that `settle` teaches on, as NEXT; where there is one, it is taken up again.
     """
-    model = begun_or_shipped(recipe)
-    visual = model.model.visual
-    torch.manual_seed(recipe.seed)
-    earlier = deepcopy(visual).requires_grad_(False)
-    lessons = WindowLessons(visual, tower_windows(recipe), held_to=earlier, seed=recipe.seed)
-    train_seeing(visual, lessons, recipe.runs / "see", recipe.see_seconds)
+    model = latest_agent(recipe)
+    train_held(model.model.visual, tower_windows(recipe), recipe.runs / "see", recipe.see_seconds, recipe.seed)
     if replicas.rank() == 0:
         save_checkpoint(model, build_processor(tokenizer()), recipe.models / NEXT)
 
@@ -206,7 +201,7 @@ def settle(recipe: Recipe) -> None:
     merger learns, and is asked for the cells of windows too: left to what answers ask of it, it forgot letters. The
     looking heads begin anew and weigh little: what they say at first is noise.
     """
-    model = begun_or_shipped(recipe)
+    model = latest_agent(recipe)
     torch.manual_seed(recipe.seed)
     lessons = WindowLessons(model.model.visual, tower_windows(recipe), seed=recipe.seed)
     if seen := load_state(recipe.runs / "see" / "state.pt"):
@@ -217,11 +212,8 @@ def settle(recipe: Recipe) -> None:
     _train_agent(recipe, model, streams, runs, recipe.settle_seconds, name=NEXT, rate=0.5, **options)
 
 
-def begun_or_shipped(recipe: Recipe) -> Qwen2_5_VLForConditionalGeneration:
-    """The agent in training, or where none is, the shipped one."""
-    begun = (recipe.models / NEXT / "config.json").is_file()
-    folder = recipe.models / (NEXT if begun else "nano-agent")
-    return Qwen2_5_VLForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
+def latest_agent(recipe: Recipe) -> Qwen2_5_VLForConditionalGeneration:
+    return Qwen2_5_VLForConditionalGeneration.from_pretrained(recipe.latest("nano-agent"), dtype=torch.float32)
 
 
 def settling(recipe: Recipe) -> list[Stream]:
@@ -256,18 +248,30 @@ STAGES: dict[str, Callable[[Recipe], None]] = {
 }
 
 BY_NAME = ("see", "settle", "find", "sharpen", "hone")  # run when they are named only
+ENDED = "ended"  # a file in the folder of such a stage
 
 
 def run_stages(recipe: Recipe, stages: Sequence[str]) -> None:
-    """Run stages in order. Raises ValueError naming an unknown one, FileNotFoundError for a stage run too early."""
+    """Run stages in order. Raises ValueError naming an unknown one, FileNotFoundError for a stage run too early.
+
+    A stage of BY_NAME changes weights where they lie, and what comes after may have changed them again: once it has
+    ended it does not touch them any more, whatever its budget. Its folder out of the way, it is a new round.
+    """
     if unknown := sorted(set(stages) - set(STAGES)):
         raise ValueError(f"unknown stage {', '.join(unknown)}; there are {', '.join(STAGES)}")
     torch.set_num_threads(recipe.threads)
     replicas.join()
     for stage in stages:
+        ended = recipe.runs / stage / ENDED
+        if stage in BY_NAME and ended.is_file():
+            print(f"stage {stage} has ended; move {ended.parent} away for another round", flush=True)
+            continue
         print(f"stage {stage}", flush=True)
         with flushed_denormals():
             STAGES[stage](recipe)
+        if stage in BY_NAME and replicas.rank() == 0:
+            ended.touch()
+        replicas.wait()  # the next stage begins with what the first process saves
 
 
 def main() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from copy import deepcopy
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
@@ -40,7 +39,7 @@ from vrag_nb.nano.retriever import (
     train_retriever,
 )
 from vrag_nb.nano.scribbles import scribble
-from vrag_nb.nano.seeing import WindowLessons, train_seeing
+from vrag_nb.nano.seeing import train_held
 from vrag_nb.nano.twin import build_twin, freeze, given_pages, train_twin
 from vrag_nb.nano.weighing import learn_weights
 from vrag_nb.retrieval.hubness import QUERY_BANK
@@ -202,12 +201,8 @@ def sharpen(recipe: Recipe) -> None:
 
     What it makes lies beside the shipped retriever until it is better, as NEXT, with its query bank.
     """
-    model, processor = begun_or_shipped(recipe)
-    visual: Any = model.visual
-    torch.manual_seed(recipe.seed)
-    earlier = deepcopy(visual).requires_grad_(False)
-    lessons = WindowLessons(visual, tower_windows(recipe), held_to=earlier, seed=recipe.seed)
-    train_seeing(visual, lessons, recipe.runs / "sharpen", recipe.sharpen_seconds)
+    model, processor = latest_retriever(recipe)
+    train_held(model.visual, tower_windows(recipe), recipe.runs / "sharpen", recipe.sharpen_seconds, recipe.seed)
     _save_next(recipe, model, processor)
 
 
@@ -216,7 +211,7 @@ def hone(recipe: Recipe) -> None:
 
     Of several processes each sees a share of the decks and learns from it.
     """
-    model, processor = begun_or_shipped(recipe)
+    model, processor = latest_retriever(recipe)
     drawn, groups = page_and_prose_material(recipe)
     drawn, groups = shared(drawn, groups, replicas.rank(), replicas.count())
     pages = see_pages(model, processor, drawn)
@@ -227,10 +222,8 @@ def hone(recipe: Recipe) -> None:
     _save_next(recipe, model, processor)
 
 
-def begun_or_shipped(recipe: Recipe) -> tuple[ColQwen2_5, ColQwen2_5_Processor]:
-    """The retriever in training, or where none is, the shipped one."""
-    begun = (recipe.models / NEXT / "config.json").is_file()
-    folder = recipe.models / (NEXT if begun else "nano-retriever")
+def latest_retriever(recipe: Recipe) -> tuple[ColQwen2_5, ColQwen2_5_Processor]:
+    folder = recipe.latest("nano-retriever")
     return ColQwen2_5.from_pretrained(folder, dtype=torch.float32), ColQwen2_5_Processor.from_pretrained(folder)
 
 

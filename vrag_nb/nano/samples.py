@@ -260,5 +260,5 @@ def decisions(
     at = (labels[:, :-1] == thinking).nonzero(as_tuple=True)
     asked, wanted = logits[:, :-1][at].float(), labels[:, 1:][at]
     if not len(wanted):
-        return logits.sum() * 0, at[0], torch.ones(0, dtype=torch.bool)
+        return logits.new_zeros(()), at[0], torch.ones(0, dtype=torch.bool)
     return torch.nn.functional.cross_entropy(asked, wanted), at[0], asked.detach().argmax(-1) == wanted

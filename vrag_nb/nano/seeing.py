@@ -8,6 +8,7 @@ without the gathering and padding of transformers' own (`StillTower`, same weigh
 from __future__ import annotations
 
 import shutil
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -178,3 +179,10 @@ def train_seeing(
         loss.backward()
         training.tell(loss=loss.item())
         training.blend(**figures)
+
+
+def train_held(visual: Any, windows: WindowFiles, folder: Path, seconds: float, seed: int = 0) -> None:
+    """`train_seeing` of a tower that is held to what it says before."""
+    torch.manual_seed(seed)
+    earlier = deepcopy(visual).requires_grad_(False)
+    train_seeing(visual, WindowLessons(visual, windows, held_to=earlier, seed=seed), folder, seconds)

@@ -1,0 +1,70 @@
+"""The recipe's stages that teach on what is shipped: once each, on the latest weights."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+from vrag_nb.documents.decks.generate import pretraining_deck
+from vrag_nb.nano import recipe as recipes
+from vrag_nb.nano.model import NanoSize, build_nano_vlm, build_processor, save_checkpoint
+from vrag_nb.nano.plan import Recipe, tokenizer
+from vrag_nb.nano.recipe import ENDED, run_stages
+from vrag_nb.nano.windows import draw_windows
+
+TINY = NanoSize(text_width=32, text_layers=1, text_heads=2, vision_width=32, vision_layers=2, vision_heads=2)
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Recipe:
+    """A tiny agent, one file of windows, and a second of `see`."""
+    made = Recipe(runs=tmp_path / "runs", models=tmp_path / "models", threads=1, window_files=1, see_seconds=1.0)
+    save_checkpoint(build_nano_vlm(tokenizer(), TINY), build_processor(tokenizer()), made.models / "nano-agent")
+    draw_windows(made.runs / "windows", partial(pretraining_deck, questions=(6, 8)), 1, printed=3)
+    return made
+
+
+@pytest.fixture(autouse=True)
+def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vrag_nb.nano.seeing.shutil.which", lambda name: None)
+
+
+def _tower(folder: Path) -> torch.Tensor:
+    return recipes.Qwen2_5_VLForConditionalGeneration.from_pretrained(folder).model.visual.blocks[0].attn.qkv.weight
+
+
+def test_what_is_taught_on_lies_beside_what_is_shipped(recipe: Recipe):
+    shipped = recipe.models / "nano-agent"
+    before = (shipped / "model.safetensors").read_bytes()
+    assert recipe.latest("nano-agent") == shipped
+    run_stages(recipe, ["see"])
+    assert recipe.latest("nano-agent") == recipe.models / "nano-agent-next"
+    assert (shipped / "model.safetensors").read_bytes() == before
+    assert not torch.equal(_tower(shipped), _tower(recipe.latest("nano-agent")))
+
+
+def test_a_stage_that_has_ended_does_not_undo_what_came_after(recipe: Recipe, capsys: pytest.CaptureFixture[str]):
+    run_stages(recipe, ["see"])
+    latest = recipe.latest("nano-agent") / "model.safetensors"
+    latest.write_bytes(b"what a later stage made")
+    run_stages(Recipe.scaled(1.0, runs=recipe.runs, models=recipe.models, threads=1), ["see"])
+    assert latest.read_bytes() == b"what a later stage made"
+    assert f"stage see has ended; move {recipe.runs / 'see'} away" in capsys.readouterr().out
+
+
+def test_a_stage_that_was_killed_goes_on(recipe: Recipe):
+    run_stages(recipe, ["see"])
+    first = _tower(recipe.latest("nano-agent"))
+    (recipe.runs / "see" / ENDED).unlink()  # its state was saved, its weights perhaps not
+    other = build_nano_vlm(tokenizer(), TINY, seed=1)
+    save_checkpoint(other, build_processor(tokenizer()), recipe.latest("nano-agent"))
+    run_stages(recipe, ["see"])
+    assert torch.equal(_tower(recipe.latest("nano-agent")), first)
+
+
+def test_an_unknown_stage_is_named(recipe: Recipe):
+    with pytest.raises(ValueError, match="unknown stage sea; there are read, "):
+        run_stages(recipe, ["sea"])
