@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pymupdf
@@ -21,6 +22,7 @@ from vrag_nb.documents.decks.blocks import deal
 from vrag_nb.documents.decks.canvas import Canvas, face
 from vrag_nb.documents.decks.elements import READABLE, SHOWN_PIXELS
 from vrag_nb.documents.decks.generate import generate_corpus, generate_decks, pretraining_deck, read_split
+from vrag_nb.documents.decks.plan import make_deck
 from vrag_nb.documents.decks.synthetic import synthetic_series
 from vrag_nb.documents.decks.tables import SPLITS, TABLES, Column, load_series
 from vrag_nb.documents.decks.themes import FAMILIES, families, mixed_family
@@ -199,6 +201,28 @@ def test_mixed_families_stay_training_families():
         family = mixed_family(rng)
         assert family.split == "train"
         assert family.title in titles
+
+
+def test_mixed_families_leave_room_on_paper_of_many_shapes():
+    rng = random.Random(0)
+    mixed = [mixed_family(rng) for _ in range(60)]
+    assert len({family.page_size for family in mixed}) > 20
+    for family in mixed:
+        (width, height), (left, top, right, bottom) = family.page_size, family.margins
+        assert left + right <= 0.2 * width
+        assert top + bottom <= 0.12 * height
+
+
+def test_margins_stay_empty():
+    family = replace(families("train")[0], margins=(90.0, 20.0, 30.0, 25.0), paper=(720.0, 500.0))
+    deck = make_deck(random.Random(3), load_series("train")[0], family, "deck")
+    with pymupdf.open(stream=deck.pdf, filetype="pdf") as document:
+        words = [
+            word[:4] for page in document if page.number for word in page.get_text("words", clip=(0, 0, 720, 500 - 34))
+        ]
+    assert words
+    assert min(x0 for x0, *_ in words) >= 90 + 40 - 1
+    assert max(x1 for _, _, x1, _ in words) <= 720 - 30 - 40 + 1
 
 
 # ----------------------------------------------------------------------------------------------------- determinism

@@ -94,7 +94,7 @@ def read_pages(recipe: Recipe) -> None:
     processor = build_processor(tokenizer())
     load_earlier(model, recipe.runs / "read")
     draw: Callable[[random.Random, float], Drawing] = partial(
-        draw_page_or_scribble, DeckTasks(DeckPool(pretraining_deck, size=16, draws_per_deck=240))
+        draw_page_or_scribble, DeckTasks(DeckPool(pretraining_deck, size=16, draws_per_deck=40))
     )
     train_reading(
         model,
@@ -125,7 +125,7 @@ def align(recipe: Recipe) -> None:
     model = fresh_model(recipe)
     processor = build_processor(tokenizer())
     load_earlier(model, recipe.runs / "spell")
-    pool = DeckPool(partial(pretraining_deck, questions=(90, 140)), size=14, draws_per_deck=120)
+    pool = DeckPool(partial(pretraining_deck, questions=(90, 140)), size=14, draws_per_deck=20)
     train_streams(
         model,
         processor,
@@ -142,7 +142,7 @@ def align(recipe: Recipe) -> None:
 
 def playing(recipe: Recipe) -> list[Stream]:
     """What the agent is taught: the expert's trajectories and turns, and reading and searching beside them."""
-    pool = DeckPool(partial(mixed_deck, recipe), size=14, draws_per_deck=120)
+    pool = DeckPool(partial(mixed_deck, recipe), size=14, draws_per_deck=20)
     return [
         Stream("act", ExpertSamples(pool, max_turns=5), 4, buckets=6),
         Stream("turn", ExpertTurns(pool), 28, buckets=4),
@@ -217,8 +217,11 @@ def latest_agent(recipe: Recipe) -> Qwen2_5_VLForConditionalGeneration:
 
 
 def settling(recipe: Recipe) -> list[Stream]:
-    """The lessons of `act` in smaller batches, more of them single turns, fewer of them on the decks of the corpus."""
-    pool = DeckPool(partial(mixed_deck, recipe, drawn=0.8), size=14, draws_per_deck=120)
+    """The lessons of `act` in smaller batches, more of them single turns, fewer of them on the decks of the corpus.
+
+    A deck is drawn and rendered in a seventh of a second, so hardly a question comes twice.
+    """
+    pool = DeckPool(partial(mixed_deck, recipe, drawn=0.8), size=14, draws_per_deck=10)
     return [
         Stream("act", ExpertSamples(pool, max_turns=5), 1, buckets=8),
         Stream("turn", ExpertTurns(pool), 10, buckets=4),

@@ -16,35 +16,32 @@ def frame(sheet: Sheet, title: str) -> Box:
     kind = style.family.title
     if kind == "sidebar":
         return _sidebar(sheet, title)
-    left, right, top, ink, align = 40.0, canvas.width - 40, 40.0, style.palette.ink, "left"
+    margins = style.family.margins
+    left, right = 40 + margins[0], canvas.width - 40 - margins[2]
+    top = {"band": 14.0, "underline": 24.0}.get(kind, 40.0) + margins[1]
     named = kind in ("plain", "centre", "rail", "lower")
-    if kind == "rail":
-        canvas.rect((0, 0, 12, canvas.height), fill=style.palette.accent)
-    if kind == "centre":
-        align = "center"
+    align = "center" if kind == "centre" else "left"
+    x = (left + right) / 2 if kind == "centre" else left
     size, lines = _title_lines(sheet, title, right - left, 2)
     height = len(lines) * size * 1.15
-    if kind == "band":
-        top = 14.0
+    if kind == "rail":
+        canvas.rect((0, 0, 12, canvas.height), fill=style.palette.accent)
+    elif kind == "band":
         canvas.rect((0, 0, canvas.width, top + height + 14), fill=style.palette.accent)
-        ink = style.palette.on_accent
-    elif kind == "underline":
-        top = 24.0
     elif kind == "lower":
         canvas.rect((0, 0, canvas.width, 26), fill=style.palette.panel)
     if named:
-        x = {"left": left, "center": canvas.width / 2}[align]
-        y = 18.0 if kind == "lower" else 32.0
+        y = margins[1] + (18.0 if kind == "lower" else 32.0)
         draw_line(canvas, x, y, sheet.deck, style.bold, 12.5, style.palette.accent, align)
+    ink = style.palette.on_accent if kind == "band" else style.palette.ink
     for number, line in enumerate(lines):
-        x = {"left": left, "center": canvas.width / 2}[align]
         draw_line(canvas, x, top + size * (0.95 + 1.15 * number), line, style.heading_bold, size, ink, align)
     bottom = top + height + (22 if kind == "band" else 10)
     if kind == "underline":
         canvas.polyline([(left, bottom - 2), (right, bottom - 2)], style.palette.accent, 1.6)
         bottom += 8
     _footer(sheet, left, right, not named)
-    return left, bottom, right, canvas.height - 34
+    return left, bottom, right, canvas.height - 34 - margins[3]
 
 
 def _title_lines(sheet: Sheet, title: str, width: float, most: int) -> tuple[float, list[str]]:

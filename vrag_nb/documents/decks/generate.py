@@ -39,12 +39,12 @@ _EDITIONS = ("", "Update", "Review", "Special", "Annex", "Digest", "Extra")
 def pretraining_deck(rng_seed: int, questions: tuple[int, int] = (24, 40)) -> tuple[bytes, list[Question]]:
     """One deck (PDF bytes) and so many questions about it (from, to), fewer where it holds less.
 
-    Its family is a training family, half the time with details of others mixed in; its tables are synthetic, or (one
-    time in five) training tables. Nothing of the dev and test splits is ever read.
+    Its family is a training family, three times in four with details of others mixed in; its tables are synthetic, or
+    (one time in five) training tables. Nothing of the dev and test splits is ever read.
     """
     rng = random.Random(rng_seed)
     series = rng.choice(load_series("train")) if rng.random() < 0.2 else synthetic_series(rng)
-    family = mixed_family(rng) if rng.random() < 0.5 else rng.choice(families("train"))
+    family = mixed_family(rng) if rng.random() < 0.75 else rng.choice(families("train"))
     deck = make_deck(rng, series, family, f"pretraining-{rng_seed}")
     return deck.pdf, make_questions(rng, deck, rng.randint(*questions))
 

@@ -44,7 +44,7 @@ def one_panel(sheet: Sheet, blocks: list[Block], say: Say) -> None:
     """A chart or a table beside bullets."""
     block = blocks[0]
     content = _notes(sheet, frame(sheet, block.title()))
-    share = 0.56 if sheet.style.family.title == "sidebar" else sheet.rng.uniform(0.47, 0.54)
+    share = 0.56 if sheet.style.family.title == "sidebar" else sheet.rng.uniform(*sheet.style.family.panel_share)
     place, rest = _beside(sheet, content, share)
     draw = table_panel if sheet.rng.random() < 0.42 else chart_panel
     kind, _, place = draw(sheet, place, block)

@@ -26,7 +26,7 @@ from vrag_nb.documents.decks.layouts import PAGES, registers_page
 from vrag_nb.documents.decks.reports import cover, report_page
 from vrag_nb.documents.decks.statements import Statement, statements
 from vrag_nb.documents.decks.tables import Series
-from vrag_nb.documents.decks.themes import A4, SLIDE, Family, Style, choose_style
+from vrag_nb.documents.decks.themes import Family, Style, choose_style
 
 _ROWS = {
     "one panel": 9,
@@ -75,9 +75,8 @@ class _Writer:
         self.titles: dict[str, int] = {}
 
     def sheet(self) -> Sheet:
-        width, height = A4 if self.style.report else SLIDE
         number = len(self.sheets) + 1
-        page = self.book.page(width, height)
+        page = self.book.page(*self.style.family.page_size)
         self.sheets.append(Sheet(page, self.style, self.rng, self.name, number, titles=self.titles))
         return self.sheets[-1]
 

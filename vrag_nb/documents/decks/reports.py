@@ -20,24 +20,25 @@ def report_frame(sheet: Sheet, title: str) -> Box:
     canvas, style = sheet.canvas, sheet.style
     palette, kind = style.palette, style.family.title
     canvas.rect((0, 0, canvas.width, canvas.height), fill=palette.paper)
-    left, right = MARGIN, canvas.width - MARGIN
+    margins = style.family.margins
+    left, right = MARGIN + margins[0], canvas.width - MARGIN - margins[2]
     size = 21.0
     while len(lines := wrap(title, style.heading_bold, size, right - left)) > 3 and size > 15:
         size -= 1
-    top, ink, align = 58.0, palette.ink, "center" if kind == "centre" else "left"
+    top, ink, align = 58.0 + margins[1], palette.ink, "center" if kind == "centre" else "left"
     height = len(lines) * size * 1.18
     if kind == "band":
-        canvas.rect((0, 44, canvas.width, top + height + 12), fill=palette.accent)
+        canvas.rect((0, 44 + margins[1], canvas.width, top + height + 12), fill=palette.accent)
         ink = palette.on_accent
-    x = canvas.width / 2 if align == "center" else left
-    draw_line(canvas, x, 34, sheet.deck, style.bold, 14, palette.accent, align)
+    x = (left + right) / 2 if align == "center" else left
+    draw_line(canvas, x, 34 + margins[1], sheet.deck, style.bold, 14, palette.accent, align)
     for number, line in enumerate(lines):
         draw_line(canvas, x, top + size * (0.95 + 1.18 * number), line, style.heading_bold, size, ink, align)
     bottom = top + height + 10
     if kind != "band":
         canvas.polyline([(left, bottom), (right, bottom)], palette.accent, 1.2)
     draw_line(canvas, canvas.width / 2, canvas.height - 24, str(sheet.number), style.body, 9, palette.muted, "center")
-    return left, bottom + 16, right, canvas.height - 48
+    return left, bottom + 16, right, canvas.height - 48 - margins[3]
 
 
 def report_page(sheet: Sheet, blocks: list[Block], say: Say, extra: list[Statement], tables: list[Register]) -> None:

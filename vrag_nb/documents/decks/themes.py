@@ -75,7 +75,9 @@ class Family:
 
     title: where the title stands: plain (top left), band (on a filled strip), underline, centre, sidebar (in a filled
     column on the left), rail (a thin stripe along the left edge), lower (title under a running header).
-    panel: box, filled, rule (a line under the panel's title), bare. side: where the chart goes beside the text.
+    panel: box, filled, rule (a line under the panel's title), bare. side: where the chart goes beside the text, and
+    panel_share how much of the width it takes (from, to). paper: width and height of a page. margins: left empty at the
+    left, top, right and bottom of it, beyond what every page leaves. All in points.
     """
 
     name: str
@@ -89,6 +91,14 @@ class Family:
     bullet: str
     footer: str  # left | right | centre | split
     table: str  # zebra | rules | boxed | plain
+    panel_share: tuple[float, float] = (0.47, 0.54)
+    paper: tuple[float, float] | None = None  # SLIDE or A4, by kind
+    margins: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
+
+    @property
+    def page_size(self) -> tuple[float, float]:
+        """Width and height of a page in points."""
+        return self.paper or (A4 if self.kind == "report" else SLIDE)
 
 
 _WHITE = "ffffff"
@@ -191,8 +201,9 @@ def families(split: str) -> tuple[Family, ...]:
 def mixed_family(rng: random.Random) -> Family:
     """A training family with its details (fonts, colours, panels, tables, sides) borrowed from the others.
 
-    For pretraining, which wants more variety than the corpus has families. Titles and pages are arranged in ways of the
-    training families only.
+    For pretraining, which wants more variety than the corpus has families: three times in four its pages have another
+    shape too, other margins and panels of other widths, since a model learns by heart where things stand in seven
+    families. Titles and pages are arranged in ways of the training families only.
     """
     base = rng.choice(families("train"))
     kin = [family for family in families("train") if family.kind == base.kind]
@@ -200,7 +211,20 @@ def mixed_family(rng: random.Random) -> Family:
         name: getattr(rng.choice(kin), name)
         for name in ("fonts", "palettes", "panel", "side", "bullet", "footer", "table")
     }
-    return replace(base, **borrowed)
+    family = replace(base, **borrowed)
+    return _reshaped(rng, family) if rng.random() < 0.75 else family
+
+
+def _reshaped(rng: random.Random, family: Family) -> Family:
+    """The family on paper of another shape, with other margins and shares."""
+    width, height = family.page_size
+    lowest, highest = (0.9, 1.02) if family.kind == "report" else (1.0, 1.33)
+    paper = (width, round(height * rng.uniform(lowest, highest)))
+    sides, ends = rng.uniform(0, width * 0.2), rng.uniform(0, paper[1] * 0.12)
+    left, top = rng.random(), rng.random()
+    margins = (sides * left, ends * top, sides * (1 - left), ends * (1 - top))
+    middle = rng.uniform(0.42, 0.64)
+    return replace(family, paper=paper, margins=margins, panel_share=(middle - 0.03, middle + 0.03))
 
 
 def choose_style(rng: random.Random, family: Family, texts: str) -> Style:
