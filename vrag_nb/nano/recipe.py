@@ -207,7 +207,7 @@ def settle(recipe: Recipe) -> None:
     if seen := load_state(recipe.runs / "see" / "state.pt"):
         lessons.head.load_state_dict(seen["head"])
     quietly = {name: 0.3 * weight for name, weight in WEIGHTS.items()}
-    options: dict[str, Any] = {"looking_weights": quietly, "windows": lessons, "decision_weight": 0.3, "decay": 0.9}
+    options: dict[str, Any] = {"looking_weights": quietly, "windows": lessons, "decision_weight": 0.5, "decay": 0.9}
     streams, runs = settling(recipe), recipe.runs / "settle"
     _train_agent(recipe, model, streams, runs, recipe.settle_seconds, name=NEXT, rate=0.5, **options)
 
@@ -224,11 +224,11 @@ def settling(recipe: Recipe) -> list[Stream]:
     pool = DeckPool(partial(mixed_deck, recipe, drawn=0.8), size=14, draws_per_deck=10)
     return [
         Stream("act", ExpertSamples(pool, max_turns=5), 1, buckets=8),
-        Stream("turn", ExpertTurns(pool), 10, buckets=4),
+        Stream("turn", ExpertTurns(pool), 14, buckets=4),
         Stream("read", reading_strip, 16, promote_at=0.5, difficulty_step=0.02, difficulty=0.2),
         Stream("lines", loose_lines, 14, buckets=4, promote_at=0.5, difficulty_step=0.02, difficulty=0.2),
-        Stream("table", drawn_table, 12, difficulty=0.5),
-        Stream("sought", sought_table, 12, difficulty=0.5),
+        Stream("table", drawn_table, 8, difficulty=0.5),
+        Stream("sought", sought_table, 10, difficulty=0.5),
         Stream("search", searches(pool), 1, buckets=4),
     ]
 
