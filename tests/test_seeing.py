@@ -14,13 +14,14 @@ import torch
 from PIL import Image
 
 from vrag_nb.documents.decks.generate import pretraining_deck
+from vrag_nb.nano import seeing
 from vrag_nb.nano.aligning import Stream, train_streams
 from vrag_nb.nano.cells import CELLS, COLUMNS, ROWS, UNASKED, CellHead, Letter, as_grid, cell_loss, cell_targets
 from vrag_nb.nano.glyphs import CLASS_OF, CLASSES, UNKNOWN, Glyph, LetterHead, letter_targets
 from vrag_nb.nano.lookups import drawn_table, sought_table
 from vrag_nb.nano.model import FACTOR, NanoSize, build_nano_vlm, build_processor
 from vrag_nb.nano.plan import tokenizer
-from vrag_nb.nano.seeing import StillTower, WindowLessons, scaled, train_seeing
+from vrag_nb.nano.seeing import StillTower, WindowLessons, scaled, train_held, train_seeing
 from vrag_nb.nano.windows import SIDE, SQUARES, deck_windows, draw_windows, printed_window
 
 TINY = NanoSize(text_width=32, text_layers=1, text_heads=2, vision_width=32, vision_layers=2, vision_heads=2)
@@ -191,6 +192,25 @@ def test_a_tower_that_is_held_to_what_it_said_is_told_how_far_it_went(tmp_path: 
     loss.backward()
     assert visual.merger.mlp[-1].bias.grad.any()
     assert all(parameter.grad is None for parameter in earlier.parameters())
+
+
+def test_a_tower_may_begin_as_one_that_reads_better_and_is_held_to_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("vrag_nb.nano.seeing.shutil.which", lambda name: None)
+    asked: dict[str, Any] = {}
+    monkeypatch.setattr(seeing, "train_seeing", lambda visual, lessons, *args: asked.update(lessons=lessons))
+    visual, reader = (build_nano_vlm(tokenizer(), TINY, seed=seed).model.visual for seed in (0, 1))
+    before = deepcopy(visual)
+    windows = draw_windows(tmp_path, DECK, 1, seed=1, printed=4)
+    head = CellHead(visual.config.out_hidden_size).state_dict()
+    train_held(visual, windows, tmp_path / "run", 1.0, reader=reader, head=head)
+    assert all(torch.equal(a, b) for a, b in zip(visual.parameters(), reader.parameters(), strict=True))
+    lessons = asked["lessons"]
+    assert all(torch.equal(lessons.head.state_dict()[name], weight) for name, weight in head.items())
+    pixels = torch.randn(1, SIDE, SIDE, 3)
+    assert torch.equal(lessons._run["earlier"](pixels), StillTower(before)(pixels))
+    assert lessons.ask()[1]["kept"] < 1
 
 
 def test_the_tower_goes_on_reading_beside_a_language_model(tmp_path: Path):

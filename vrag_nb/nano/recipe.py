@@ -10,7 +10,7 @@
     see        the agent's vision tower learns on, cells of windows; by name           -> models/nano-agent-next
     settle     its language model learns to use what it sees; by name                  -> models/nano-agent-next
     find       all of the retriever learns on, on pages drawn for every step; by name  -> models/nano-retriever
-    sharpen    what `see` is, for the retriever's tower; by name                       -> models/nano-retriever-next
+    sharpen    what `see` is, for the retriever, from the agent's tower; by name       -> models/nano-retriever-next
     hone       its language half learns to use what it sees; by name                   -> models/nano-retriever-next
     weigh      what the tokens of a query are worth to the retriever                   -> models/nano-retriever
     twin       BiQwen2.5, one vector a page, from the retriever                        -> models/nano-retriever-single

@@ -181,8 +181,26 @@ def train_seeing(
         training.blend(**figures)
 
 
-def train_held(visual: Any, windows: WindowFiles, folder: Path, seconds: float, seed: int = 0) -> None:
-    """`train_seeing` of a tower that is held to what it says before."""
+def train_held(
+    visual: Any,
+    windows: WindowFiles,
+    folder: Path,
+    seconds: float,
+    seed: int = 0,
+    *,
+    reader: Any = None,
+    head: dict[str, torch.Tensor] | None = None,
+) -> None:
+    """`train_seeing` of a tower that is held to what it says before.
+
+    reader: a tower that reads better, with whose weights it begins; it then has to learn to say what this one said.
+    head: weights of a `CellHead` to begin with.
+    """
     torch.manual_seed(seed)
     earlier = deepcopy(visual).requires_grad_(False)
-    train_seeing(visual, WindowLessons(visual, windows, held_to=earlier, seed=seed), folder, seconds)
+    lessons = WindowLessons(visual, windows, held_to=earlier, seed=seed)
+    if reader is not None:
+        visual.load_state_dict(reader.state_dict())
+    if head is not None:
+        lessons.head.load_state_dict(head)
+    train_seeing(visual, lessons, folder, seconds)
