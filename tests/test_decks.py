@@ -213,16 +213,21 @@ def test_mixed_families_leave_room_on_paper_of_many_shapes():
         assert top + bottom <= 0.12 * height
 
 
-def test_margins_stay_empty():
-    family = replace(families("train")[0], margins=(90.0, 20.0, 30.0, 25.0), paper=(720.0, 500.0))
+@pytest.mark.parametrize(
+    ("name", "paper", "side", "foot"), [("plain", (720.0, 500.0), 40, 34), ("journal", (595.0, 800.0), 46, 48)]
+)
+def test_margins_stay_empty(name: str, paper: tuple[float, float], side: float, foot: float):
+    family = next(family for family in FAMILIES if family.name == name)
+    family = replace(family, margins=(50.0, 30.0, 20.0, 25.0), paper=paper)
     deck = make_deck(random.Random(3), load_series("train")[0], family, "deck")
     with pymupdf.open(stream=deck.pdf, filetype="pdf") as document:
-        words = [
-            word[:4] for page in document if page.number for word in page.get_text("words", clip=(0, 0, 720, 500 - 34))
-        ]
-    assert words
-    assert min(x0 for x0, *_ in words) >= 90 + 40 - 1
-    assert max(x1 for _, _, x1, _ in words) <= 720 - 30 - 40 + 1
+        words = [word[:4] for page in document if page.number for word in page.get_text("words")]
+    width, height = paper
+    assert min(x0 for x0, *_ in words) >= 50 + side - 1
+    assert max(x1 for _, _, x1, _ in words) <= width - 20 - side + 1
+    assert min(y0 for _, y0, *_ in words) >= 30
+    above_the_footer = [y1 for _, y0, _, y1 in words if y0 < height - foot]
+    assert max(above_the_footer) <= height - 25 - foot + 3
 
 
 # ----------------------------------------------------------------------------------------------------- determinism

@@ -9,6 +9,7 @@ from pathlib import Path
 from pydoc_data.topics import topics
 from typing import Any
 
+import torch
 from transformers import PreTrainedTokenizerBase, Qwen2_5_VLForConditionalGeneration
 
 from vrag_nb.documents.decks.generate import pretraining_deck
@@ -110,6 +111,16 @@ def mixed_deck(recipe: Recipe, seed: int, drawn: float = 0.5) -> tuple[bytes, li
     """A deck drawn for the occasion, mostly of invented tables, with probability `drawn`; else one of the corpus."""
     drawn_now = random.Random(f"{seed}/kind").random() < drawn
     return pretraining_deck(seed, questions=(60, 90)) if drawn_now else corpus_deck(recipe, seed)
+
+
+def latest_agent(recipe: Recipe) -> Qwen2_5_VLForConditionalGeneration:
+    return Qwen2_5_VLForConditionalGeneration.from_pretrained(recipe.latest("nano-agent"), dtype=torch.float32)
+
+
+def letters_head(recipe: Recipe) -> dict[str, Any] | None:
+    """What `see` has taught to tell letters off a tower's tokens, where it has run: weights of a `CellHead`."""
+    seen = load_state(recipe.runs / "see" / "state.pt")
+    return seen["head"] if seen else None
 
 
 def tower_windows(recipe: Recipe) -> WindowFiles:

@@ -45,8 +45,16 @@ from vrag_nb.nano.expert import ExpertSamples, ExpertTurns
 from vrag_nb.nano.looking import WEIGHTS
 from vrag_nb.nano.lookups import drawn_table, loose_lines, reading_strip, sought_table
 from vrag_nb.nano.model import build_processor, save_checkpoint
-from vrag_nb.nano.optimisation import load_state
-from vrag_nb.nano.plan import Recipe, fresh_model, load_earlier, mixed_deck, tokenizer, tower_windows
+from vrag_nb.nano.plan import (
+    Recipe,
+    fresh_model,
+    latest_agent,
+    letters_head,
+    load_earlier,
+    mixed_deck,
+    tokenizer,
+    tower_windows,
+)
 from vrag_nb.nano.reading import Drawing, draw_scribble, train_reading
 from vrag_nb.nano.retriever_stages import find, hone, match, retrieve, sharpen, twin, weigh
 from vrag_nb.nano.seeing import WindowLessons, train_held
@@ -204,16 +212,12 @@ def settle(recipe: Recipe) -> None:
     model = latest_agent(recipe)
     torch.manual_seed(recipe.seed)
     lessons = WindowLessons(model.model.visual, tower_windows(recipe), seed=recipe.seed)
-    if seen := load_state(recipe.runs / "see" / "state.pt"):
-        lessons.head.load_state_dict(seen["head"])
+    if head := letters_head(recipe):
+        lessons.head.load_state_dict(head)
     quietly = {name: 0.3 * weight for name, weight in WEIGHTS.items()}
     options: dict[str, Any] = {"looking_weights": quietly, "windows": lessons, "decision_weight": 0.5, "decay": 0.9}
     streams, runs = settling(recipe), recipe.runs / "settle"
     _train_agent(recipe, model, streams, runs, recipe.settle_seconds, name=NEXT, rate=0.5, **options)
-
-
-def latest_agent(recipe: Recipe) -> Qwen2_5_VLForConditionalGeneration:
-    return Qwen2_5_VLForConditionalGeneration.from_pretrained(recipe.latest("nano-agent"), dtype=torch.float32)
 
 
 def settling(recipe: Recipe) -> list[Stream]:

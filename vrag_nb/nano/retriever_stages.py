@@ -13,18 +13,18 @@ import pymupdf
 import torch
 from colpali_engine.models import BiQwen2_5_Processor, ColQwen2_5, ColQwen2_5_Processor
 from tqdm.auto import tqdm
-from transformers import Qwen2_5_VLForConditionalGeneration
 
 from vrag_nb.documents.decks.generate import pretraining_deck
 from vrag_nb.nano import replicas
 from vrag_nb.nano.deck_tasks import DeckPool, DrawnPage, repainted, words_of
 from vrag_nb.nano.finding import train_finding
 from vrag_nb.nano.model import FACTOR, build_processor, save_checkpoint
-from vrag_nb.nano.optimisation import load_state
 from vrag_nb.nano.plan import (
     Recipe,
     earlier_state,
     fresh_model,
+    latest_agent,
+    letters_head,
     load_earlier,
     mixed_deck,
     split_questions,
@@ -205,15 +205,16 @@ def sharpen(recipe: Recipe) -> None:
     retriever until it is better, as NEXT, with its query bank.
     """
     model, processor = latest_retriever(recipe)
-    start: dict[str, Any] = {}
-    if not (recipe.models / NEXT).is_dir():
-        folder = recipe.latest("nano-agent")
-        agent = Qwen2_5_VLForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
-        start["reader"] = agent.model.visual
-    if seen := load_state(recipe.runs / "see" / "state.pt"):
-        start["head"] = seen["head"]
-    runs, seconds = recipe.runs / "sharpen", recipe.sharpen_seconds
-    train_held(model.visual, tower_windows(recipe), runs, seconds, recipe.seed, **start)
+    first_round = recipe.latest("nano-retriever").name != NEXT
+    train_held(
+        model.visual,
+        tower_windows(recipe),
+        recipe.runs / "sharpen",
+        recipe.sharpen_seconds,
+        recipe.seed,
+        reader=latest_agent(recipe).model.visual if first_round else None,
+        head=letters_head(recipe),
+    )
     _save_next(recipe, model, processor)
 
 

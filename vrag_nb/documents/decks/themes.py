@@ -202,8 +202,8 @@ def mixed_family(rng: random.Random) -> Family:
     """A training family with its details (fonts, colours, panels, tables, sides) borrowed from the others.
 
     For pretraining, which wants more variety than the corpus has families: three times in four its pages have another
-    shape too, other margins and panels of other widths, since a model learns by heart where things stand in seven
-    families. Titles and pages are arranged in ways of the training families only.
+    shape too, other margins and panels of other widths. Titles and pages are arranged in ways of the training families
+    only.
     """
     base = rng.choice(families("train"))
     kin = [family for family in families("train") if family.kind == base.kind]
