@@ -194,6 +194,13 @@ def test_training_curves_from_files(tmp_path: Path) -> None:
         plots.training_curves(tmp_path / "log.txt")
 
 
+def test_steps_are_counted_in_whole_numbers() -> None:
+    figure = plots.training_curves(pd.DataFrame({"step": [1, 2, 3], "reward": [0.1, 0.2, 0.3]}))
+    ticks = figure.axes[0].get_xticks()
+    assert len(ticks) > 1
+    assert all(float(tick).is_integer() for tick in ticks)
+
+
 def test_lesson_curves_put_what_begins_alike_on_one_chart_and_part_the_phases(tmp_path: Path) -> None:
     frame = pd.DataFrame({"step": range(1, 21), "seconds": range(20), "loss/turn": np.linspace(2, 1, 20)})
     frame["match/crop"], frame["match/page"] = 0.5, np.linspace(0, 1, 20)

@@ -289,6 +289,8 @@ def _curve(axes: Axes, points: pd.DataFrame, x: str, metric: str, smooth: int) -
         mean = raw.rolling(smooth, center=True, min_periods=1).mean()
         axes.plot(points[x], mean, color=SERIES[0], linewidth=1.8)
     figures.chart(axes, _name(metric), x, "")
+    if x == "step":
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_title(_name(metric), fontsize=10, loc="left", color=INK, parse_math=False)
 
 
