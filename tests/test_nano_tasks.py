@@ -13,7 +13,7 @@ import torch
 from vrag_nb.agent import actions
 from vrag_nb.agent.encoding import ChatEncoder
 from vrag_nb.agent.geometry import jittered
-from vrag_nb.documents.decks.generate import pretraining_deck
+from vrag_nb.documents.decks.generate import pretraining_deck, pretraining_panels
 from vrag_nb.nano.deck_tasks import BUDGET, DeckPool, DeckTasks
 from vrag_nb.nano.expert import EXPERT_SETTINGS, ExpertSamples, ExpertTurns, likest, play, session_sample
 from vrag_nb.nano.finding import ROUNDS, FindingBatches, draw_pages, stacked, train_finding
@@ -23,6 +23,7 @@ from vrag_nb.nano.lookups import drawn_table, reading_strip
 from vrag_nb.nano.memory_tasks import MemorySteps
 from vrag_nb.nano.model import FACTOR, NanoSize, build_nano_vlm, build_processor, save_checkpoint
 from vrag_nb.nano.optimisation import load_state, training_dtype
+from vrag_nb.nano.panel_turns import PRINT, SQUARES, PanelTurns, drawn_print, shown_budget
 from vrag_nb.nano.plan import tokenizer as make_tokenizer
 from vrag_nb.nano.prose import drawn_document
 from vrag_nb.nano.retriever import (
@@ -144,6 +145,37 @@ def test_turns_of_the_expert_are_what_it_says_in_the_environment(pool):
         recall = 0.0 if sample.kind == "wrong" else 1.0
         said = [turn.text for turn in play(question, pages, random.Random(0), recall).turns]
         assert sample.turns[-1][1][0] in said
+
+
+def test_turns_on_panels_read_what_is_printed_there_or_go_on():
+    panels = DeckPool(pretraining_panels, size=3, draws_per_deck=1000)
+    rng = random.Random(12)
+    turns = [PanelTurns(panels)(rng, 1.0) for _ in range(60)]
+    assert {sample.kind for sample in turns} == {"panel", "elsewhere"}
+    for sample in turns:
+        asked, said = str(sample.turns[0][1][0]), str(sample.turns[1][1][0])
+        question = next(one for _, questions in panels.decks for one in questions if one.query == asked)
+        [image] = sample.images
+        assert image.width % 28 == image.height % 28 == 0
+        assert 0.8 * SQUARES[0] - 1 <= image.width * image.height // 28**2 <= SQUARES[1]
+        letters = {(round(glyph.x, 3), round(glyph.y, 3)) for glyph in sample.glyphs[0]}
+        if sample.kind == "panel":
+            assert said.endswith(f"<answer>{question.reference_answer}</answer>")
+            [look] = sample.looks
+            assert look.printed == question.needed_facts[0]["value"]
+            assert {(round(x, 3), round(y, 3)) for x, y in look.letters} <= letters
+        else:
+            assert actions.parse(said)[1].query == question.query
+            assert not sample.looks
+
+
+def test_print_of_panels_is_as_high_as_asked_for_within_what_a_panel_may_take():
+    assert shown_budget((300, 200), 7.5, 15.625).most_tokens == round(300 * 200 / 28**2)  # as it is drawn
+    assert shown_budget((300, 200), 7.5, 1.0).most_tokens == SQUARES[0]
+    assert shown_budget((300, 200), 7.5, 100.0).most_tokens == SQUARES[1]
+    drawn = [drawn_print(random.Random(seed)) for seed in range(200)]
+    assert min(drawn) >= PRINT[0]
+    assert PRINT[1] < max(drawn) <= 2 * PRINT[1]
 
 
 def test_the_likest_of_wrong_pages_has_most_of_the_questions_words(pool):

@@ -91,9 +91,9 @@ class DrawnPage:
         ]
         return DrawnPage(image, glyphs, words)
 
-    def shown(self, boxes: Sequence[Box], box: Box | None = None) -> list[Box]:
+    def shown(self, boxes: Sequence[Box], box: Box | None = None, budget: Budget = BUDGET) -> list[Box]:
         """Boxes in page pixels as they lie in the window on `box`, in shown pixels."""
-        x0, y0, across, down = self._scale(box)
+        x0, y0, across, down = self._scale(box, budget)
         return [((a - x0) * across, (b - y0) * down, (c - x0) * across, (d - y0) * down) for a, b, c, d in boxes]
 
     def words_in(self, box: Box | None = None) -> list[tuple[str, Box]]:
@@ -101,19 +101,27 @@ class DrawnPage:
         inside = [(word, place) for word, place in self.words if box is None or _contains(box, place)]
         return list(zip([word for word, _ in inside], self.shown([place for _, place in inside], box), strict=True))
 
-    def look(self, turn: int, image: int, places: Sequence[Box], box: Box | None = None, printed: str = "") -> Look:
+    def look(
+        self,
+        turn: int,
+        image: int,
+        places: Sequence[Box],
+        box: Box | None = None,
+        printed: str = "",
+        budget: Budget = BUDGET,
+    ) -> Look:
         """Where the answer of a turn stands: `places` (page pixels) in the window on `box`, shown as that image.
 
         printed: what is printed in the first of the places, if it is to be read.
         """
-        x0, y0, across, down = self._scale(box)
+        x0, y0, across, down = self._scale(box, budget)
         centres = self._letters(places[0], printed) if printed and places else []
         letters = [((x - x0) * across, (y - y0) * down) for x, y in centres]
-        return Look(turn, image, self.shown(places, box), printed if letters else "", letters)
+        return Look(turn, image, self.shown(places, box, budget), printed if letters else "", letters)
 
-    def _scale(self, box: Box | None) -> tuple[int, int, float, float]:
+    def _scale(self, box: Box | None, budget: Budget) -> tuple[int, int, float, float]:
         x0, y0, x1, y1 = (round(v) for v in (box or (0, 0, *self.image.size)))
-        width, height = BUDGET.size(x1 - x0, y1 - y0)
+        width, height = budget.size(x1 - x0, y1 - y0)
         return x0, y0, width / (x1 - x0), height / (y1 - y0)
 
     def _letters(self, box: Box, printed: str) -> list[tuple[float, float]]:

@@ -37,7 +37,7 @@ import torch
 from transformers import Qwen2_5_VLForConditionalGeneration
 
 from vrag_nb.denormals import flushed_denormals
-from vrag_nb.documents.decks.generate import pretraining_deck
+from vrag_nb.documents.decks.generate import pretraining_deck, pretraining_panels
 from vrag_nb.nano import replicas
 from vrag_nb.nano.aligning import Stream, train_streams
 from vrag_nb.nano.deck_tasks import DeckPool, DeckTasks
@@ -45,6 +45,7 @@ from vrag_nb.nano.expert import ExpertSamples, ExpertTurns
 from vrag_nb.nano.looking import WEIGHTS
 from vrag_nb.nano.lookups import drawn_table, loose_lines, reading_strip, sought_table
 from vrag_nb.nano.model import build_processor, save_checkpoint
+from vrag_nb.nano.panel_turns import PanelTurns
 from vrag_nb.nano.plan import (
     Recipe,
     fresh_model,
@@ -226,13 +227,15 @@ def settling(recipe: Recipe) -> list[Stream]:
     A deck is drawn and rendered in a seventh of a second, so hardly a question comes twice.
     """
     pool = DeckPool(partial(mixed_deck, recipe, drawn=0.8), size=14, draws_per_deck=10)
+    panels = DeckPool(pretraining_panels, size=20, draws_per_deck=15)
     return [
         Stream("act", ExpertSamples(pool, max_turns=5), 1, buckets=8),
         Stream("turn", ExpertTurns(pool), 14, buckets=4),
+        Stream("panel", PanelTurns(panels), 12, buckets=4),
         Stream("read", reading_strip, 16, promote_at=0.5, difficulty_step=0.02, difficulty=0.2),
         Stream("lines", loose_lines, 14, buckets=4, promote_at=0.5, difficulty_step=0.02, difficulty=0.2),
-        Stream("table", drawn_table, 8, difficulty=0.5),
-        Stream("sought", sought_table, 10, difficulty=0.5),
+        Stream("table", drawn_table, 4, difficulty=0.5),
+        Stream("sought", sought_table, 8, difficulty=0.5),
         Stream("search", searches(pool), 1, buckets=4),
     ]
 

@@ -3,6 +3,7 @@
     generate_corpus(Path("data/corpora/decks"))             # the default corpus, all three splits
     generate_decks(out, "test", decks=11, questions=320)    # one split, any size
     pdf, questions = pretraining_deck(seed)                 # synthetic, training families only, about 0.1 s
+    pdf, questions = pretraining_panels(seed)               # its charts and tables alone
 
 A split uses only its own source tables (`tables.load_series`) and its own layout families (`themes.families`). Where a
 split is asked for more decks than it has series, a series is used again with other rows and columns, and the deck's
@@ -24,11 +25,11 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from vrag_nb.documents.decks.plan import Deck, make_deck
+from vrag_nb.documents.decks.plan import Deck, make_deck, make_panels
 from vrag_nb.documents.decks.questions import make_questions
 from vrag_nb.documents.decks.synthetic import synthetic_series
 from vrag_nb.documents.decks.tables import SPLITS, TABLES, Series, load_series
-from vrag_nb.documents.decks.themes import families, mixed_family
+from vrag_nb.documents.decks.themes import Family, families, mixed_family
 from vrag_nb.records import Question, read_questions, write_questions
 
 DEFAULT_SIZES = {"train": (48, 2200), "dev": (8, 330), "test": (12, 360)}  # split: (decks, questions)
@@ -43,10 +44,21 @@ def pretraining_deck(rng_seed: int, questions: tuple[int, int] = (24, 40)) -> tu
     (one time in five) training tables. Nothing of the dev and test splits is ever read.
     """
     rng = random.Random(rng_seed)
-    series = rng.choice(load_series("train")) if rng.random() < 0.2 else synthetic_series(rng)
-    family = mixed_family(rng) if rng.random() < 0.75 else rng.choice(families("train"))
-    deck = make_deck(rng, series, family, f"pretraining-{rng_seed}")
+    deck = make_deck(rng, *_training_look(rng), f"pretraining-{rng_seed}")
     return deck.pdf, make_questions(rng, deck, rng.randint(*questions))
+
+
+def pretraining_panels(rng_seed: int, panels: int = 10, questions: int = 60) -> tuple[bytes, list[Question]]:
+    """Charts and tables of such a deck, each with few rows and on a small page of its own; questions for a cell."""
+    rng = random.Random(rng_seed)
+    deck = make_panels(rng, *_training_look(rng), f"panels-{rng_seed}", panels)
+    return deck.pdf, [q for q in make_questions(rng, deck, questions) if len(q.needed_facts) == 1]
+
+
+def _training_look(rng: random.Random) -> tuple[Series, Family]:
+    """What a pretraining deck is about, and how it looks."""
+    series = rng.choice(load_series("train")) if rng.random() < 0.2 else synthetic_series(rng)
+    return series, mixed_family(rng) if rng.random() < 0.75 else rng.choice(families("train"))
 
 
 def generate_decks(

@@ -1,6 +1,7 @@
 """One deck from one series: which pages, about which blocks, drawn in which order.
 
-`make_deck` is the only way in. Everything in a deck follows from its random generator, its series and its family.
+`make_deck` is the way in, and `make_panels` for lessons on charts and tables alone. Everything in a deck follows from
+its random generator, its series and its family.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from vrag_nb.documents.decks.colophon import (
 from vrag_nb.documents.decks.elements import Fact, Sheet, bullets
 from vrag_nb.documents.decks.frames import agenda, closing, frame, title_page
 from vrag_nb.documents.decks.layouts import PAGES, registers_page
+from vrag_nb.documents.decks.panels import chart_panel, table_panel
 from vrag_nb.documents.decks.reports import cover, report_page
 from vrag_nb.documents.decks.statements import Statement, statements
 from vrag_nb.documents.decks.tables import Series
@@ -74,9 +76,10 @@ class _Writer:
         self.said: set[str] = set()
         self.titles: dict[str, int] = {}
 
-    def sheet(self) -> Sheet:
+    def sheet(self, size: tuple[float, float] | None = None) -> Sheet:
+        """A new page; size: width and height in points, the family's by default."""
         number = len(self.sheets) + 1
-        page = self.book.page(*self.style.family.page_size)
+        page = self.book.page(*(size or self.style.family.page_size))
         self.sheets.append(Sheet(page, self.style, self.rng, self.name, number, titles=self.titles))
         return self.sheets[-1]
 
@@ -97,9 +100,27 @@ def make_deck(rng: random.Random, series: Series, family: Family, deck_id: str, 
     style = choose_style(rng, family, _alphabet(series, name))
     writer = _Writer(rng, series, style, name)
     (_report if style.report else _slides)(writer)
+    return _finished(writer, deck_id)
+
+
+def make_panels(rng: random.Random, series: Series, family: Family, deck_id: str, count: int) -> Deck:
+    """Up to `count` charts and tables about `series`, each with a few rows and alone on a small page."""
+    writer = _Writer(rng, series, choose_style(rng, family, _alphabet(series, series.name)), series.name)
+    for block in deal(rng, series, 2 * count)[:count]:
+        width, height = rng.uniform(110, 200), rng.uniform(75, 150)
+        sheet = writer.sheet((width, height))
+        sheet.canvas.rect((0, 0, width, height), fill=writer.style.palette.paper)
+        left, top = rng.uniform(1, 6), rng.uniform(1, 6)
+        draw = chart_panel if rng.random() < 0.75 else table_panel
+        rows = rng.randint(2, max(2, min(6, int(height / 14) - 3)))  # as many as a table has room for
+        draw(sheet, (left, top, width - 3, height - 3), block.take(rows), rng.random() < 0.5)
+    return _finished(writer, deck_id)
+
+
+def _finished(writer: _Writer, deck_id: str) -> Deck:
     facts = [fact for sheet in writer.sheets for fact in sheet.facts]
     sizes = [(sheet.canvas.width, sheet.canvas.height) for sheet in writer.sheets]
-    return Deck(deck_id, name, series, family.name, writer.book.pdf(), facts, sizes)
+    return Deck(deck_id, writer.name, writer.series, writer.style.family.name, writer.book.pdf(), facts, sizes)
 
 
 def _alphabet(series: Series, name: str) -> str:
