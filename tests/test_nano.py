@@ -17,6 +17,7 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from vrag_nb.agent import actions
 from vrag_nb.learning.curves import RunLog, read_log
+from vrag_nb.learning.experts import titled
 from vrag_nb.nano import attention
 from vrag_nb.nano.aligning import Stream, train_streams
 from vrag_nb.nano.attention import use_block_attention, use_window_attention
@@ -26,7 +27,7 @@ from vrag_nb.nano.model import NanoSize, build_nano_vlm, build_processor, save_c
 from vrag_nb.nano.optimisation import Float32Muon, Optimisers, orthogonalised, training_dtype
 from vrag_nb.nano.plan import tokenizer as make_tokenizer
 from vrag_nb.nano.reading import draw_scribble, train_reading
-from vrag_nb.nano.samples import Sample, collate, decisions, encode, exact_match
+from vrag_nb.nano.samples import Sample, collate, decisions, encode, exact_match, learned_thoughts
 from vrag_nb.nano.scribbles import scribble
 
 TINY = NanoSize(text_width=64, text_layers=2, text_heads=2, vision_width=48, vision_layers=2, vision_heads=2)
@@ -111,18 +112,30 @@ def test_loose_lines_are_drawn_where_their_letters_are_said_to_be():
 
 
 def test_decisions_are_the_first_words_of_learned_thoughts():
-    think = 9
-    labels = torch.tensor(
-        [[IGNORE, think, 4, 5, think, 6], [IGNORE, IGNORE, 4, 5, 7, 7], [IGNORE, IGNORE, think, 3, 1, 1]]
-    )
-    logits = torch.zeros(3, 6, 12)
-    logits[0, 1, 4] = logits[0, 4, 6] = logits[2, 2, 5] = 30.0  # what follows a thought's opening, the last one wrongly
-    loss, rows, right = decisions(logits, labels, think)
-    assert rows.tolist() == [0, 0, 2]
-    assert right.tolist() == [True, True, False]
-    assert loss.item() == pytest.approx(30.0 / 3)
-    loss, rows, right = decisions(logits, labels, 11)
+    tokenizer = make_tokenizer()
+    ids = [tokenizer.encode(f"<think>{said}.</think>")[:5] for said in ("on", "no", "it")]
+    width = max(map(len, ids))
+    labels = torch.tensor([[IGNORE, *row, *[IGNORE] * (width - len(row))] for row in ids])
+    labels[1, 1] = IGNORE  # not learned
+    logits = torch.zeros(3, labels.shape[1], len(tokenizer))
+    logits[0, 1, labels[0, 2]] = logits[2, 1, 7] = 30.0  # the first rightly, the third wrongly
+    loss, rows, right = decisions(logits, labels, tokenizer)
+    assert rows.tolist() == [0, 2]
+    assert right.tolist() == [True, False]
+    assert loss.item() == pytest.approx(30.0 / 2)
+    loss, rows, right = decisions(logits, labels[1:2], tokenizer)
     assert (loss.item(), len(rows), len(right)) == (0.0, 0, 0)
+
+
+def test_a_title_is_no_part_of_the_thought_behind_it():
+    tokenizer = make_tokenizer()
+    text = f"<think>{titled('Rainfall, 1990', 'Not the right page.')}</think>\n<search>a</search>\n"
+    ids = tokenizer.encode(text)
+    [(row, opening, before)] = learned_thoughts(torch.tensor([ids]), tokenizer)
+    assert (row, opening) == (0, 0)
+    assert tokenizer.decode(ids[opening + 1 : before + 1]) == "Rainfall, 1990\n"
+    plain = torch.tensor([tokenizer.encode("<think>I read 5.</think>\n<answer>5</answer>")])
+    assert learned_thoughts(plain, tokenizer) == [(0, 0, 0)]
 
 
 def test_what_is_sought_is_in_the_table_or_is_not():

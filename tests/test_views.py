@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,10 @@ def test_other_images_take_the_places_of_the_old(tiny_vlm_folder: Path) -> None:
     shown = as_views(encoded, 2, 3, encoder)
     assert [one.images[0] for one in shown] == encoded.images[:1] * 3
     for number, one in enumerate(shown):
-        assert one == encoder.encode(asked(view(first, number, 28), view(second, number, 28)))
+        assert replace(one, shared=0) == encoder.encode(asked(view(first, number, 28), view(second, number, 28)))
+        assert one.input_ids[: one.shared] == encoded.input_ids[: one.shared]
+        assert one.input_ids[one.shared] == encoder.vision_start
+        assert encoder.images_in(one, 0, one.shared) == encoded.images[:1]
 
 
 @pytest.mark.parametrize("loop", ["own", "generate"])
@@ -168,12 +172,28 @@ def test_the_second_reading_shares_what_was_read_before(scripted: Any, monkeypat
     monkeypatch.setattr(tower, "forward", forward)
     policy.generate([[*start, said, Message("user", (picture((140, 112)),))]])
     read = [shape for shape in shapes if shape[1] > 1]
-    assert [rows for rows, _ in read] == [1, 3]
+    assert [rows for rows, _ in read] == [1, 1, 3]  # the turn, what its views share, the views
     longest = 6 * 5 - 5 * 4  # squares that the largest of three views has more than the image
-    assert read[1][1] == read[0][1] + longest
+    assert read[1][1] + read[2][1] == read[0][1] + longest
 
 
 def test_a_number_of_views_that_is_not_there_is_refused(tiny_vlm_folder: Path) -> None:
     for views in (0, len(VIEWS) + 1):
         with pytest.raises(ValueError, match="a number from 1 to 9"):
             TransformersPolicy(tiny_vlm_folder, views=views)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_views_say_the_same_whether_what_stands_before_them_is_shared_or_not(
+    tiny_vlm_folder: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    found = []
+    for prefix_bytes in (0, 1, None):  # no memory, too little of it, enough
+        options: dict[str, Any] = {"max_new_tokens": 6, "views": 3, "prefix_cache_bytes": prefix_bytes}
+        policy = TransformersPolicy(tiny_vlm_folder, device="cpu", **options)
+        monkeypatch.setattr(policy, "_answers", lambda ids: True)
+        found += policy.generate([asked(*(picture((84, 56), seed) for seed in range(count)))])
+    first, *others = found
+    for one in others:
+        assert one.token_ids == first.token_ids
+        assert one.logprobs == pytest.approx(first.logprobs, abs=1e-4)

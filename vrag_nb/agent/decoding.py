@@ -111,6 +111,8 @@ class Decoder:
         included; the greatest score is taken. stopped: whether a row's new ids end its turn. keep: whether a next turn
         may come.
         """
+        if self.prefix_bytes:
+            self._read_shared(batch)
         starts = [self._start(encoded) for encoded in batch]
         cache, mask, logits = self._read(starts, max_new_tokens)
         following = torch.stack([start.positions.max() + 1 for start in starts])
@@ -144,9 +146,23 @@ class Decoder:
 
     # reading
 
+    def _read_shared(self, batch: Sequence[Encoded]) -> None:
+        """Read what rows share with others of their batch, once, and keep it for all of them."""
+        heads = {}
+        for encoded in batch:
+            if end := encoded.shared:
+                images = self.encoder.images_in(encoded, 0, end)
+                head = Encoded(encoded.input_ids[:end], encoded.model_mask[:end], images)
+                heads[_digest(head.input_ids, images)] = head
+        for key, head in heads.items():
+            if self._known(key) is None:
+                cache, mask, _ = self._read([self._start(head)], 0)
+                self._keep(head, [], cache, mask[0], 0)
+
     def _start(self, encoded: Encoded) -> _Start:
-        ids, written, images_in = encoded.input_ids, encoded.written, self.encoder.images_in
-        past = self._known(_digest(ids[:written], images_in(encoded, 0, written)))
+        ids, images_in, past = encoded.input_ids, self.encoder.images_in, None
+        for end in (encoded.shared, encoded.written):
+            past = self._known(_digest(ids[:end], images_in(encoded, 0, end))) if past is None else past
         known = 0 if past is None else past.shape[3]
         return _Start(past, self._positions(encoded), ids[known:], images_in(encoded, known, len(ids)))
 
@@ -217,7 +233,7 @@ class Decoder:
     # keeping
 
     def _keep(self, encoded: Encoded, written: list[int], cache: Any, mask: torch.Tensor, row: int) -> None:
-        """Remember a row whose turn ended; its last token has not been read and is left out."""
+        """Remember what has been read of a row; the last token of a turn that ended has not, and is left out."""
         where = mask.bool().nonzero().flatten()
         kept = torch.stack(
             [torch.stack([layer.keys[row][:, where], layer.values[row][:, where]]) for layer in cache.layers]

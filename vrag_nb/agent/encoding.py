@@ -28,11 +28,15 @@ VISION_TOKENS = ("<|vision_start|>", "<|vision_end|>", "<|vision_pad|>", "<|imag
 
 @dataclass(frozen=True)
 class Encoded:
-    """One conversation. `model_mask` is True where the model wrote the token; `images` are in reading order."""
+    """One conversation. `model_mask` is True where the model wrote the token; `images` are in reading order.
+
+    shared: with so many tokens other conversations of the same batch begin too.
+    """
 
     input_ids: list[int]
     model_mask: list[bool]
     images: list[Image]
+    shared: int = 0
 
     def pixels(self) -> list[PILImage.Image]:
         """The images' pixels; raises ValueError when one was left unresolved."""
@@ -112,6 +116,11 @@ class ChatEncoder:
             ids += [token for token, _ in tokens]
             mask += [written for _, written in tokens]
         return Encoded(ids, mask, list(images))
+
+    def before_images(self, encoded: Encoded, newest: int) -> int:
+        """How many tokens come before the `newest` last images of a conversation."""
+        starts = [place for place, token in enumerate(encoded.input_ids) if token == self.vision_start]
+        return starts[-newest] if newest else len(encoded.input_ids)
 
     def images_in(self, encoded: Encoded, start: int, end: int) -> list[Image]:
         """The images that lie between two places of a conversation."""

@@ -28,14 +28,14 @@ VIEWS = ((0, 0, 0), (0, 0, -1), (0, 0, 1), (1, 1, -1), (-1, -1, 1), (0, 0, -2), 
 def as_views(encoded: Encoded, newest: int, count: int, encoder: ChatEncoder) -> list[Encoded]:
     """The conversation `count` times, its `newest` last images as views 0, 1, ... of themselves.
 
-    count: at most len(VIEWS). Raises ValueError for an image without pixels.
+    count: at most len(VIEWS). What stands before these images is `shared`. Raises ValueError for an image without
+    pixels.
     """
+    shared = encoder.before_images(encoded, newest)
     split = len(encoded.images) - newest
     kept, changed = encoded.images[:split], encoded.images[split:]
-    return [
-        encoder.with_images(encoded, [*kept, *(view(image, number, encoder.factor) for image in changed)])
-        for number in range(count)
-    ]
+    seen = [[*kept, *(view(image, number, encoder.factor) for image in changed)] for number in range(count)]
+    return [replace(encoder.with_images(encoded, images), shared=shared) for images in seen]
 
 
 def view(image: Image, number: int, factor: int) -> Image:

@@ -8,7 +8,7 @@ coordinate frame at its edge (`agent.policy.Frame`), so that planner and grounde
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from vrag_nb.agent import actions
@@ -21,6 +21,7 @@ GROUND = (
     "Answer <bbox>[x1, y1, x2, y2]</bbox>, a little larger than needed.\n{thought}"
 )
 
+WRONG_PAGE, SMALL_PRINT = "Not the right page.", "Right page, small print."
 WHOLE_PAGE = (0.0, 0.0, 1.0, 1.0)  # page fractions
 GIVE_UP = 3  # pages seen in vain before a question without an answer is given up
 
@@ -47,12 +48,21 @@ class PrivilegedPlanner(Policy):
     slack: how far a box may reach beyond the gold region, as a share of its extent; drawn anew for each turn's seed.
     grid: boxes are then widened to multiples of so many shown pixels. One visual token by default: a model cannot see
     finer, and would be taught digits that it can only guess.
+    titles: of pages, by page id. A thought about a page that is shown whole begins with its title on a line of its own,
+    so that what is thought of the page hangs on words that were read there.
     """
 
     name = "privileged-planner"
 
-    def __init__(self, questions: Sequence[Question], slack: float = 0.04, seed: int = 0, grid: int = 28) -> None:
-        self.slack, self.seed, self.grid = slack, seed, grid
+    def __init__(
+        self,
+        questions: Sequence[Question],
+        slack: float = 0.04,
+        seed: int = 0,
+        grid: int = 28,
+        titles: Mapping[str, str] | None = None,
+    ) -> None:
+        self.slack, self.seed, self.grid, self.titles = slack, seed, grid, titles or {}
         self._questions = {question.query: question for question in questions}
         self._longest_first = sorted(self._questions, key=len, reverse=True)
 
@@ -73,12 +83,18 @@ class PrivilegedPlanner(Policy):
         read = self._read_so_far(conversation, question, facts, small, read)
         pages_seen = sum(image.crop_box is None for message in conversation for image in message.images)
         if read == len(facts) and (facts or pages_seen >= GIVE_UP):
-            return Generation(f"<think>{_told(facts)}</think>\n<answer>{question.reference_answer}</answer>")
+            return self._said(conversation, _told(facts), f"<answer>{question.reference_answer}</answer>")
         image = last_image(conversation)
         if image is None or not facts or image.page_id != page_id(question.document, facts[read].page):
-            return Generation(self._search(conversation, question, facts, read))
+            return self._search(conversation, question, facts, read)
         here = [fact for fact in facts[read:] if fact.page == facts[read].page]
-        return Generation(f"<think>Right page, small print.</think>\n<bbox>{self._box(image, here, rng)}</bbox>")
+        return self._said(conversation, SMALL_PRINT, f"<bbox>{self._box(image, here, rng)}</bbox>")
+
+    def _said(self, conversation: Conversation, thought: str, action: str) -> Generation:
+        """A turn: what is shown last, if it is a page with a title, a thought about it, and an action."""
+        shown = conversation[-1].images
+        title = self.titles.get(shown[-1].page_id or "", "") if shown and shown[-1].crop_box is None else ""
+        return Generation(f"<think>{titled(title, thought)}</think>\n{action}")
 
     def _question(self, conversation: Conversation) -> Question | None:
         asked = next((message.text for message in conversation if message.role == "user"), "")
@@ -98,14 +114,14 @@ class PrivilegedPlanner(Policy):
             read += 1
         return read
 
-    def _search(self, conversation: Conversation, question: Question, facts: Sequence[_Fact], read: int) -> str:
+    def _search(self, conversation: Conversation, question: Question, facts: Sequence[_Fact], read: int) -> Generation:
         words = search_words(question, read)
         written = [message.text for message in conversation if message.role == "assistant"]
         again = bool(written) and actions.parse(written[-1])[1].query == words
-        thought = "Not the right page." if again else "I need to find the page."
+        thought = WRONG_PAGE if again else "I need to find the page."
         if read and not again:
             thought = f"{_told(facts[:read])} {thought}"
-        return f"<think>{thought}</think>\n<search>{words}</search>"
+        return self._said(conversation, thought, f"<search>{words}</search>")
 
     def _box(self, image: Image, facts: Sequence[_Fact], rng: random.Random) -> str:
         """The facts' regions in one box, a little larger, in shown pixels of the image."""
@@ -119,6 +135,11 @@ class PrivilegedPlanner(Policy):
         )
         grown = jittered(rng, union, size, self.slack) if self.slack else union
         return f"[{', '.join(str(round(value)) for value in snapped(view.from_page(grown), image.size, self.grid))}]"
+
+
+def titled(title: str, thought: str) -> str:
+    """A thought about a page, after the page's title where there is one."""
+    return f"{title}\n{thought}" if title else thought
 
 
 def search_words(question: Question, read: int = 0) -> str:

@@ -30,7 +30,6 @@ from vrag_nb.nano.optimisation import Optimisers, to_training_dtype
 from vrag_nb.nano.reading import Level
 from vrag_nb.nano.samples import Sample, collate, decisions, exact_match, looking_targets
 from vrag_nb.nano.seeing import WindowLessons
-from vrag_nb.nano.tokenizer import token_id
 from vrag_nb.nano.training import Training
 
 
@@ -172,14 +171,13 @@ def train_streams(
     batches = StreamBatches(streams, processor, difficulties, f"{seed * 7919 + training.step}/{replicas.rank()}")
     loader = iter(DataLoader(batches, batch_size=None, num_workers=workers, prefetch_factor=6 if workers else None))
     by_name = {stream.name: stream for stream in streams}
-    thinking = token_id(processor.tokenizer, "<think>")
     model.train()
     for _ in training:
         for _ in streams:
             name, kinds, batch, targets = training.next(loader)
             output = model(**batch, use_cache=False)
             look_loss, pointed = looking.loss(targets)
-            decision_loss, thoughts, chosen = decisions(output.logits, batch["labels"], thinking)
+            decision_loss, thoughts, chosen = decisions(output.logits, batch["labels"], processor.tokenizer)
             ((output.loss + look_loss + decision_weight * decision_loss) / len(streams)).backward()
             training.tell(**{f"loss/{name}": output.loss.item()})
             rows, matches = exact_match(output.logits.detach(), batch["labels"])

@@ -34,14 +34,18 @@ MakeDeck = Callable[[int], tuple[bytes, list[Question]]]
 
 @dataclass
 class DrawnPage:
-    """A page image at DPI, its characters (centres in page pixels) and its words (boxes in page pixels)."""
+    """A page image at DPI, its characters (centres in page pixels) and its words (boxes in page pixels).
+
+    title: what the document's outline calls the page; a deck prints it there.
+    """
 
     image: Image.Image
     glyphs: list[Glyph]
     words: list[tuple[str, Box]]
+    title: str = ""
 
     @classmethod
-    def render(cls, page: pymupdf.Page) -> DrawnPage:
+    def render(cls, page: pymupdf.Page, title: str = "") -> DrawnPage:
         scale = DPI / 72
         pixmap = page.get_pixmap(matrix=pymupdf.Matrix(scale, scale), alpha=False)
         image = Image.frombytes("RGB", (pixmap.width, pixmap.height), pixmap.samples)
@@ -54,7 +58,7 @@ class DrawnPage:
                         x0, y0, x1, y1 = (value * scale for value in char["bbox"])
                         glyphs.append(Glyph(char["c"], (x0 + x1) / 2, (y0 + y1) / 2, line_number))
         words = [(word[4], tuple(value * scale for value in word[:4])) for word in page.get_text("words")]
-        return cls(image, glyphs, words)
+        return cls(image, glyphs, words, title)
 
     def box(self, fractions: Box) -> Box:
         """Page fractions to page pixels."""
@@ -119,6 +123,11 @@ class DrawnPage:
         letters = [((x - x0) * across, (y - y0) * down) for x, y in centres]
         return Look(turn, image, self.shown(places, box, budget), printed if letters else "", letters)
 
+    def title_look(self, turn: int, image: int) -> Look | None:
+        """Where the page's title is read, shown whole as that image; None where it is not printed as it is called."""
+        letters = self.look(turn, image, [(0, 0, *self.image.size)], printed=self.title).letters if self.title else ()
+        return Look(turn, image, (), self.title, letters) if letters else None
+
     def _scale(self, box: Box | None, budget: Budget) -> tuple[int, int, float, float]:
         x0, y0, x1, y1 = (round(v) for v in (box or (0, 0, *self.image.size)))
         width, height = budget.size(x1 - x0, y1 - y0)
@@ -136,6 +145,11 @@ class DrawnPage:
 
 def _contains(box: Box, place: Box) -> bool:
     return box[0] <= place[0] and box[1] <= place[1] and place[2] <= box[2] and place[3] <= box[3]
+
+
+def page_titles(document: pymupdf.Document) -> dict[int, str]:
+    """What the document's outline calls its pages, by page number."""
+    return {page: title for _, title, page in reversed(document.get_toc())}
 
 
 def words_of(glyphs: Sequence[Glyph], half: float = 4.0) -> list[tuple[str, Box]]:
@@ -209,7 +223,10 @@ class DeckPool:
     def _render(self, seed: int) -> tuple[list[DrawnPage], list[Question]]:
         pdf, questions = self.make_deck(seed)
         with pymupdf.open(stream=pdf, filetype="pdf") as document:
-            return [DrawnPage.render(page) for page in document], questions
+            titles = page_titles(document)
+            return [
+                DrawnPage.render(page, titles.get(number, "")) for number, page in enumerate(document, 1)
+            ], questions
 
 
 class DeckTasks:

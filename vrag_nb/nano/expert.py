@@ -18,7 +18,7 @@ from vrag_nb.agent.observers import Session, Settings, refuse_crop
 from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.policy import Image
 from vrag_nb.agent.prompting import fill_prompt, load_prompt
-from vrag_nb.learning.experts import PrivilegedPlanner, search_words
+from vrag_nb.learning.experts import SMALL_PRINT, WRONG_PAGE, PrivilegedPlanner, search_words, titled
 from vrag_nb.nano.deck_tasks import BUDGET, Box, DeckPool, DrawnPage, look_for, written_box
 from vrag_nb.nano.looking import Look
 from vrag_nb.nano.samples import Sample, telling_words
@@ -89,7 +89,8 @@ def play(
 ) -> Session:
     """The expert's session on a question, in the real environment over the question's deck."""
     store = DeckPages(question.document, pages)
-    expert = PrivilegedPlanner([question], slack=0.0)
+    titles = dict(zip(store.names, (page.title for page in pages), strict=True))
+    expert = PrivilegedPlanner([question], slack=0.0, titles=titles)
     facts = question.needed_facts
     gold = {search_words(question, n): page_id(question.document, fact["page"]) for n, fact in enumerate(facts)}
     engine = FlawedSearch(store.names, gold, rng, recall)
@@ -111,7 +112,8 @@ def session_sample(session: Session, pages: list[DrawnPage]) -> Sample:
         if message.role == "assistant" and views:
             shown, box = views[-1]
             look = look_for(session.question, pages[shown - 1], shown, number, len(views) - 1, box)
-            looks += [look] if look else []
+            title = pages[shown - 1].title_look(number, len(views) - 1) if box is None else None
+            looks += [one for one in (title, look) if one]
     words = [pages[shown - 1].words_in(box) for shown, box in views]
     glyphs = [pages[shown - 1].glyphs_in(box) for shown, box in views]
     return Sample("act", turns, words=words, looks=looks, glyphs=glyphs)
@@ -169,12 +171,11 @@ class ExpertTurns:
             box = jittered(rng, page.box(tuple(fact["box"])), page.image.size, rng.uniform(0, 0.3))
             return self._turn("crop", rng, question, pages, number, told_answer(question), box)
         if kind < 0.77 or len(pages) == 1:
-            said = enlarging(question, page) if question.needs_crop else told_answer(question)
+            said = enlarging(question, page) if question.needs_crop else told_answer(question, page.title)
             return self._turn("enlarge" if question.needs_crop else "page", rng, question, pages, number, said)
         others = [other for other in range(1, len(pages) + 1) if other != number]
         wrong = likest(question, pages, rng.sample(others, min(RIVALS, len(others))))
-        said = f"<think>Not the right page.</think>\n<search>{search_words(question)}</search>"
-        return self._turn("wrong", rng, question, pages, wrong, said)
+        return self._turn("wrong", rng, question, pages, wrong, going_on(question, pages[wrong - 1].title))
 
     def _turn(
         self,
@@ -195,7 +196,9 @@ class ExpertTurns:
         turns = before if rng.random() < 0.25 else []
         turns = [*turns, ("user", [question.query, image]), ("assistant", [said])]
         look = look_for(question, page, number, len(turns) - 1, 0, box)
-        looks, words = [look] if look else [], [page.words_in(box)]
+        title = page.title_look(len(turns) - 1, 0) if box is None else None
+        looks = [one for one in (title, look) if one]
+        words = [page.words_in(box)]
         return Sample(kind, turns, learn_from=len(turns) - 1, words=words, looks=looks, glyphs=[glyphs])
 
 
@@ -209,15 +212,21 @@ def likest(question: Question, pages: list[DrawnPage], numbers: list[int]) -> in
     return max(numbers, key=shared)
 
 
-def told_answer(question: Question) -> str:
-    """The expert's last turn, of a question with one fact."""
-    return f"<think>I read {question.needed_facts[0]['value']}.</think>\n<answer>{question.reference_answer}</answer>"
+def told_answer(question: Question, title: str = "") -> str:
+    """The expert's last turn, of a question with one fact; title: of the page that is shown, if it is a whole one."""
+    thought = titled(title, f"I read {question.needed_facts[0]['value']}.")
+    return f"<think>{thought}</think>\n<answer>{question.reference_answer}</answer>"
+
+
+def going_on(question: Question, title: str = "") -> str:
+    """The expert's turn on a page that is not the right one."""
+    return f"<think>{titled(title, WRONG_PAGE)}</think>\n<search>{search_words(question)}</search>"
 
 
 def enlarging(question: Question, page: DrawnPage) -> str:
     """The expert's turn on the right page, where the print is small."""
-    box = page.box(tuple(question.needed_facts[0]["box"]))
-    return f"<think>Right page, small print.</think>\n<bbox>{written_box(box, page.image, page.window()[0])}</bbox>"
+    written = written_box(page.box(tuple(question.needed_facts[0]["box"])), page.image, page.window()[0])
+    return f"<think>{titled(page.title, SMALL_PRINT)}</think>\n<bbox>{written}</bbox>"
 
 
 class ExpertSamples:

@@ -49,7 +49,8 @@ class Look:
 
     turn: its place in the conversation. image: which of the sample's images it is about. boxes: where on it the answer
     stands, in the image's own pixels. printed: the answer as it is printed there, and letters: the centres of its
-    letters, spaces left out; both empty where it is not printed.
+    letters, spaces left out; both empty where it is not printed. Without boxes it is about what is read out first, such
+    as a page's title, which an answer comes after (`learning.experts.titled`).
     """
 
     turn: int

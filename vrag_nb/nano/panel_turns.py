@@ -12,9 +12,8 @@ import random
 from PIL import Image
 
 from vrag_nb.agent.geometry import Budget
-from vrag_nb.learning.experts import search_words
 from vrag_nb.nano.deck_tasks import DPI, DeckPool
-from vrag_nb.nano.expert import RIVALS, likest, told_answer
+from vrag_nb.nano.expert import RIVALS, going_on, likest, told_answer
 from vrag_nb.nano.model import FACTOR
 from vrag_nb.nano.samples import Sample
 
@@ -46,8 +45,7 @@ class PanelTurns:
         words = list(zip([word for word, _ in page.words], boxes, strict=True))
         answer = [page.box(tuple(fact["answer_box"]))]
         looks = [] if absent else [page.look(1, 0, answer, printed=str(fact["value"]), budget=budget)]
-        missing = f"<think>Not the right page.</think>\n<search>{search_words(question)}</search>"
-        said = missing if absent else told_answer(question)
+        said = going_on(question) if absent else told_answer(question)
         turns: list[tuple[str, list[str | Image.Image]]] = [
             ("user", [question.query, image]),
             ("assistant", [said]),

@@ -22,6 +22,7 @@ from vrag_nb.nano.tokenizer import token_id
 
 IGNORE = -100
 WORD = re.compile(r"[^\W_]+")
+LINE_END = "Ċ"  # how a byte-level vocabulary writes a line's end
 COMMON_WORDS = frozenset(WORD.findall("the and what which how much many was were for from with deck page slide"))
 
 
@@ -214,7 +215,7 @@ def _looked(
         yield "answer", text.start - 1, right, 0
     if not look.letters or len(look.letters) != len("".join(look.printed.split())):
         return
-    begin = text.text.find(look.printed)
+    begin = text.text.find(look.printed, _thought_start(text.text) if look.boxes else 0)
     while begin >= 0:
         for number, (left, end) in enumerate(offsets):
             token = text.text[left:end]
@@ -224,6 +225,11 @@ def _looked(
                 square = min(int(y // FACTOR) * columns + int(x // FACTOR), len(squares) - 1)
                 yield "letter", text.start + number - 1, squares[square : square + 1], square_part(x, y)
         begin = text.text.find(look.printed, begin + 1)
+
+
+def _thought_start(text: str) -> int:
+    """Where a turn's thought begins, behind the title it may begin with."""
+    return text.rfind("\n", 0, max(0, text.find("</think>"))) + 1
 
 
 def _covering(image: Image.Image, boxes: Sequence[Box]) -> torch.Tensor:
@@ -249,16 +255,32 @@ def exact_match(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tenso
     return starts.nonzero()[:, 0], matches
 
 
+def learned_thoughts(labels: torch.Tensor, tokenizer: PreTrainedTokenizerBase) -> list[tuple[int, int, int]]:
+    """Per learned thought its row, where its opening tag stands, and the last token before its first word.
+
+    The two are the same where no title stands between them, on a line of its own (`learning.experts.titled`).
+    """
+    opening, closing, line = (token_id(tokenizer, token) for token in ("<think>", "</think>", LINE_END))
+    found = []
+    for row, start in (labels[:, :-1] == opening).nonzero().tolist():
+        said = labels[row, start:].tolist()
+        said = said[: said.index(closing)] if closing in said else said
+        last = len(said) - 1 - said[::-1].index(line) if line in said else 0
+        found.append((row, start, start + last))
+    return found
+
+
 def decisions(
-    logits: torch.Tensor, labels: torch.Tensor, thinking: int
+    logits: torch.Tensor, labels: torch.Tensor, tokenizer: PreTrainedTokenizerBase
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """What the agent decides about what it sees, at the first word of each learned thought: read, enlarge or go on.
 
-    thinking: the token that opens a thought. Returns the mean cross-entropy of those words, 0 where there is none; and
-    of each its row and whether the likeliest word is the right one, (decisions,) both.
+    Returns the mean cross-entropy of those words, 0 where there is none; and of each its row and whether the likeliest
+    word is the right one, (decisions,) both.
     """
-    at = (labels[:, :-1] == thinking).nonzero(as_tuple=True)
-    asked, wanted = logits[:, :-1][at].float(), labels[:, 1:][at]
+    thoughts = learned_thoughts(labels, tokenizer)
+    rows, at = (labels.new_tensor([thought[part] for thought in thoughts]) for part in (0, 2))
+    asked, wanted = logits[rows, at].float(), labels[rows, at + 1]
     if not len(wanted):
-        return logits.new_zeros(()), at[0], torch.ones(0, dtype=torch.bool)
-    return torch.nn.functional.cross_entropy(asked, wanted), at[0], asked.detach().argmax(-1) == wanted
+        return logits.new_zeros(()), rows, torch.ones(0, dtype=torch.bool)
+    return torch.nn.functional.cross_entropy(asked, wanted), rows, asked.detach().argmax(-1) == wanted

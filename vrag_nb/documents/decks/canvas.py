@@ -177,11 +177,12 @@ def _resource(name: str) -> str:
 
 
 class Book:
-    """Pages in order, and the PDF made of them."""
+    """Pages in order, and the PDF made of them. outline: what each page is called there."""
 
     def __init__(self, title: str, author: str = "") -> None:
         self.title, self.author = title, author
         self.pages: list[Canvas] = []
+        self.outline: list[str] = []
 
     def page(self, width: float, height: float) -> Canvas:
         """A new page at the end."""
@@ -205,6 +206,7 @@ class Book:
                 document.xref_set_key(page.xref, "Contents", f"{stream} 0 R")
                 document.xref_set_key(page.xref, "Resources", resources)
             document.subset_fonts()
+            document.set_toc([[1, title, number] for number, title in enumerate(self.outline, start=1) if title])
             document.set_metadata(
                 {"title": self.title, "author": self.author, "creationDate": DATE, "modDate": DATE, "producer": ""}
             )

@@ -119,6 +119,7 @@ def make_panels(rng: random.Random, series: Series, family: Family, deck_id: str
 
 def _finished(writer: _Writer, deck_id: str) -> Deck:
     facts = [fact for sheet in writer.sheets for fact in sheet.facts]
+    writer.book.outline = [sheet.title for sheet in writer.sheets]
     sizes = [(sheet.canvas.width, sheet.canvas.height) for sheet in writer.sheets]
     return Deck(deck_id, writer.name, writer.series, writer.style.family.name, writer.book.pdf(), facts, sizes)
 
