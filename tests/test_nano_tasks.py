@@ -149,7 +149,7 @@ def test_turns_of_the_expert_are_what_it_says_in_the_environment(pool):
             sample.turns[-1][1][0],
         )
         if sample.kind in ("crop", "wrong"):  # of the page itself where it is legible; of another wrong page
-            said, turn = [untitled(text) for text in said], untitled(str(turn))
+            said, turn = [untitled(text) for text in said], untitled(turn)
         assert turn in said
 
 
