@@ -224,9 +224,8 @@ class DeckPool:
         pdf, questions = self.make_deck(seed)
         with pymupdf.open(stream=pdf, filetype="pdf") as document:
             titles = page_titles(document)
-            return [
-                DrawnPage.render(page, titles.get(number, "")) for number, page in enumerate(document, 1)
-            ], questions
+            pages = [DrawnPage.render(page, titles.get(number, "")) for number, page in enumerate(document, start=1)]
+        return pages, questions
 
 
 class DeckTasks:
