@@ -43,6 +43,7 @@ from vrag_nb.nano.retriever import (
 )
 from vrag_nb.nano.retriever_stages import shared
 from vrag_nb.nano.samples import IGNORE, collate, encode, looking_targets, telling_words
+from vrag_nb.nano.title_turns import TitleTurns, misread
 from vrag_nb.nano.wording import copied_words, searches
 from vrag_nb.retrieval.embedders import load_embedder
 
@@ -192,6 +193,34 @@ def test_turns_on_panels_read_what_is_printed_there_or_go_on():
         else:
             assert actions.parse(said)[1].query == question.query
             assert not sample.looks
+
+
+def test_a_given_title_is_of_the_right_page_or_of_another_and_one_word_is_learned():
+    drawn = TitleTurns(pretraining_deck, size=2, draws_per_deck=1000)
+    rng, tokenizer = random.Random(14), make_tokenizer()
+    turns = [drawn(rng, 1.0) for _ in range(60)]
+    assert {sample.kind for sample in turns} == {"title", "wrong title"}
+    for sample in turns:
+        query = str(sample.turns[0][1][0]).partition("Question: ")[2]
+        titles, question = next((t, q) for t, asked in drawn.decks for q in asked if q.query == query)
+        given, said = (str(part) for part in sample.turns[-1][1])
+        named = given.removeprefix("<think>").removesuffix("\n")
+        alike = [title for title in titles.values() if len(title) == len(named)]
+        meant = min(alike, key=lambda title: sum(a != b for a, b in zip(title, named, strict=True)))
+        is_gold = meant == titles[question.needed_facts[0]["page"]]
+        assert is_gold == (sample.kind == "title")
+        found = "Right page, small print." if question.needs_crop else "I read"
+        assert said == (found if is_gold else "Not the right page.")
+        learned = [label for label in encode(sample, tokenizer)[1] if label != IGNORE]
+        assert tokenizer.decode(learned) == said
+
+
+def test_letters_are_mistaken_for_letters_and_digits_for_digits():
+    title = "Rainfall in 1990: North to Zeta-9"
+    read = [misread(random.Random(seed), title) for seed in range(200)]
+    assert 80 < sum(one == title for one in read) < 150
+    kinds = [[(c.isdigit(), c.isupper(), c.islower(), c.isspace()) for c in one] for one in (title, *read)]
+    assert all(kind == kinds[0] for kind in kinds)
 
 
 def test_print_of_panels_is_as_high_as_asked_for_within_what_a_panel_may_take():

@@ -59,6 +59,7 @@ from vrag_nb.nano.plan import (
 from vrag_nb.nano.reading import Drawing, draw_scribble, train_reading
 from vrag_nb.nano.retriever_stages import find, hone, match, retrieve, sharpen, twin, weigh
 from vrag_nb.nano.seeing import WindowLessons, train_held
+from vrag_nb.nano.title_turns import TitleTurns
 from vrag_nb.nano.wording import copied_words, searches
 
 NEXT = "nano-agent-next"  # what stages `see` and `settle` make
@@ -231,7 +232,8 @@ def settling(recipe: Recipe) -> list[Stream]:
     return [
         Stream("act", ExpertSamples(pool, max_turns=5), 1, buckets=8),
         Stream("turn", ExpertTurns(pool), 14, buckets=4),
-        Stream("panel", PanelTurns(panels), 12, buckets=4),
+        Stream("title", TitleTurns(partial(pretraining_deck, questions=(60, 90))), 32, buckets=4),
+        Stream("panel", PanelTurns(panels), 10, buckets=4),
         Stream("read", reading_strip, 16, promote_at=0.5, difficulty_step=0.02, difficulty=0.2),
         Stream("lines", loose_lines, 14, buckets=4, promote_at=0.5, difficulty_step=0.02, difficulty=0.2),
         Stream("table", drawn_table, 4, difficulty=0.5),
