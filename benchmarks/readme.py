@@ -44,7 +44,7 @@ def measured() -> str:
 
 def further() -> str:
     """What results/README.md holds."""
-    parts = _joined(hybrid(), table_1(), ablations(), memory(), long(), algorithms(), benchmarks())
+    parts = _joined(hybrid(), foreign(), table_1(), ablations(), memory(), long(), algorithms(), benchmarks())
     about = "Written by `python benchmarks/readme.py`; the main tables are in the README."
     return f"# Further measurements\n\n{about}\n\n{parts}"
 
@@ -60,14 +60,29 @@ def nano() -> str:
 
 def hybrid() -> str:
     """The agent over fused rankings: what its retriever costs it."""
-    if not (found := _json("results/nano-hybrid/metrics.json")):
-        return ""
-    command = (
-        "python -m vrag_nb evaluate --profile nano-hybrid --corpus data/corpora/decks "
-        "--questions data/corpora/decks/questions.test.parquet --out results/nano-hybrid --systems agent"
+    return _agent_alone(
+        "The same agent, page images and text layer fused",
+        "nano-hybrid",
+        "--corpus data/corpora/decks --questions data/corpora/decks/questions.test.parquet",
+        profile="nano-hybrid",
     )
+
+
+def foreign() -> str:
+    """The agent on slides that another engine drew."""
+    return _agent_alone(
+        "Slides that another engine drew",
+        "foreign",
+        "--documents data/foreign/documents --questions data/foreign/questions.test.json",
+    )
+
+
+def _agent_alone(heading: str, name: str, asked: str, profile: str = "nano") -> str:
+    if not (found := _json(f"results/{name}/metrics.json")):
+        return ""
+    command = f"python -m vrag_nb evaluate --profile {profile} {asked} --out results/{name} --systems agent"
     body = re.sub(r"^## ", "### ", markdown(found).removeprefix("# Evaluation\n"), flags=re.MULTILINE)
-    return f"## The same agent, page images and text layer fused\n\n`{command}`:\n{body}"
+    return f"## {heading}\n\n`{command}`:\n{body}"
 
 
 def learned() -> str:
