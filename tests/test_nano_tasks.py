@@ -10,16 +10,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from vrag_nb.agent import actions
 from vrag_nb.agent.encoding import ChatEncoder
 from vrag_nb.agent.geometry import jittered
 from vrag_nb.documents.decks.generate import pretraining_deck, pretraining_panels
+from vrag_nb.learning.experts import titled
 from vrag_nb.nano.deck_tasks import BUDGET, DeckPool, DeckTasks
 from vrag_nb.nano.expert import EXPERT_SETTINGS, ExpertSamples, ExpertTurns, likest, play, session_sample
 from vrag_nb.nano.finding import ROUNDS, FindingBatches, draw_pages, stacked, train_finding
 from vrag_nb.nano.glyphs import CLASS_OF, EMPTY
-from vrag_nb.nano.looking import UNASKED, covered_squares
+from vrag_nb.nano.looking import UNASKED, Look, covered_squares
 from vrag_nb.nano.lookups import drawn_table, reading_strip
 from vrag_nb.nano.memory_tasks import MemorySteps
 from vrag_nb.nano.model import FACTOR, NanoSize, build_nano_vlm, build_processor, save_checkpoint
@@ -42,7 +44,7 @@ from vrag_nb.nano.retriever import (
     word_loss,
 )
 from vrag_nb.nano.retriever_stages import shared
-from vrag_nb.nano.samples import IGNORE, collate, encode, looking_targets, telling_words
+from vrag_nb.nano.samples import IGNORE, Sample, collate, encode, looking_targets, telling_words
 from vrag_nb.nano.title_turns import TitleTurns, misread
 from vrag_nb.nano.wording import copied_words, searches
 from vrag_nb.retrieval.embedders import load_embedder
@@ -154,6 +156,25 @@ def test_turns_of_the_expert_are_what_it_says_in_the_environment(pool):
         assert turn in said
 
 
+def test_letters_of_the_answer_are_looked_for_behind_the_title():
+    """A title may hold the answer's digits; what it says is read off the title, what the answer says off its cell."""
+    tokenizer, title, there, cell = make_tokenizer(), "In 1990: 7", (10.0, 10.0), (40.0, 40.0)
+    said = f"<think>{titled(title, 'I read 7.')}</think>\n<answer>7</answer>"
+    looks = [
+        Look(1, 0, (), title, [there] * len("".join(title.split()))),
+        Look(1, 0, [(30.0, 30.0, 50.0, 50.0)], "7", [cell]),
+    ]
+    sample = Sample("page", [("user", [Image.new("RGB", (56, 56))]), ("assistant", [said])], looks=looks)
+    ids, _ = encode(sample, tokenizer)
+    found = looking_targets([sample], torch.tensor([ids]), tokenizer).pointers["letter"]
+    squares = [place for place, token in enumerate(ids) if token == tokenizer.convert_tokens_to_ids("<|image_pad|>")]
+    sevens = [place for place, token in enumerate(ids) if tokenizer.decode([token]).strip() == "7"]
+    pointed = {}
+    for position, right in zip(found.positions.tolist(), found.squares, strict=True):
+        pointed.setdefault(position + 1, []).extend(right.nonzero().flatten().tolist())
+    assert [pointed[place] for place in sevens] == [[squares[0]], [squares[3]], [squares[3]]]
+
+
 def untitled(text: str) -> str:
     """A turn without the title that its thought begins with."""
     return re.sub(r"<think>[^\n<]*\n", "<think>", text)
@@ -202,7 +223,7 @@ def test_a_given_title_is_of_the_right_page_or_of_another_and_one_word_is_learne
     assert {sample.kind for sample in turns} == {"title", "wrong title"}
     for sample in turns:
         query = str(sample.turns[0][1][0]).partition("Question: ")[2]
-        titles, question = next((t, q) for t, asked in drawn.decks for q in asked if q.query == query)
+        titles, question = next((t, q) for t, asked in drawn.pool.decks for q in asked if q.query == query)
         given, said = (str(part) for part in sample.turns[-1][1])
         named = given.removeprefix("<think>").removesuffix("\n")
         alike = [title for title in titles.values() if len(title) == len(named)]

@@ -21,7 +21,7 @@ GROUND = (
     "Answer <bbox>[x1, y1, x2, y2]</bbox>, a little larger than needed.\n{thought}"
 )
 
-WRONG_PAGE, SMALL_PRINT = "Not the right page.", "Right page, small print."
+FIND_PAGE, WRONG_PAGE, SMALL_PRINT = "I need to find the page.", "Not the right page.", "Right page, small print."
 WHOLE_PAGE = (0.0, 0.0, 1.0, 1.0)  # page fractions
 GIVE_UP = 3  # pages seen in vain before a question without an answer is given up
 
@@ -118,7 +118,7 @@ class PrivilegedPlanner(Policy):
         words = search_words(question, read)
         written = [message.text for message in conversation if message.role == "assistant"]
         again = bool(written) and actions.parse(written[-1])[1].query == words
-        thought = WRONG_PAGE if again else "I need to find the page."
+        thought = WRONG_PAGE if again else FIND_PAGE
         if read and not again:
             thought = f"{_told(facts[:read])} {thought}"
         return self._said(conversation, thought, f"<search>{words}</search>")
@@ -140,6 +140,11 @@ class PrivilegedPlanner(Policy):
 def titled(title: str, thought: str) -> str:
     """A thought about a page, after the page's title where there is one."""
     return f"{title}\n{thought}" if title else thought
+
+
+def first_turn(question: Question) -> str:
+    """What the planner writes first."""
+    return f"<think>{FIND_PAGE}</think>\n<search>{search_words(question)}</search>"
 
 
 def search_words(question: Question, read: int = 0) -> str:

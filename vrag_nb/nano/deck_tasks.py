@@ -15,6 +15,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Generic, TypeVar
 
 import numpy as np
 import pymupdf
@@ -30,6 +32,7 @@ from vrag_nb.records import Question
 DPI = 150
 BUDGET = Budget(MIN_PIXELS, MAX_PIXELS)
 MakeDeck = Callable[[int], tuple[bytes, list[Question]]]
+Deck = TypeVar("Deck")
 
 
 @dataclass
@@ -100,10 +103,11 @@ class DrawnPage:
         x0, y0, across, down = self._scale(box, budget)
         return [((a - x0) * across, (b - y0) * down, (c - x0) * across, (d - y0) * down) for a, b, c, d in boxes]
 
-    def words_in(self, box: Box | None = None) -> list[tuple[str, Box]]:
+    def words_in(self, box: Box | None = None, budget: Budget = BUDGET) -> list[tuple[str, Box]]:
         """The words of the window on `box`, in shown pixels."""
         inside = [(word, place) for word, place in self.words if box is None or _contains(box, place)]
-        return list(zip([word for word, _ in inside], self.shown([place for _, place in inside], box), strict=True))
+        places = self.shown([place for _, place in inside], box, budget)
+        return list(zip([word for word, _ in inside], places, strict=True))
 
     def look(
         self,
@@ -201,31 +205,39 @@ def written_box(box: Box, page: Image.Image, shown: Image.Image) -> str:
     return f"[{', '.join(str(round(value)) for value in shown_box)}]"
 
 
-class DeckPool:
-    """A rotating pool of rendered decks. `make_deck(seed)` draws one: (PDF bytes, questions)."""
+class Rotation(Generic[Deck]):
+    """So many decks at a time, in whatever form `draw(seed)` makes them; one is replaced every so many draws."""
 
-    def __init__(self, make_deck: MakeDeck, size: int = 12, draws_per_deck: int = 60) -> None:
-        self.make_deck, self.size, self.draws_per_deck = make_deck, size, draws_per_deck
-        self.decks: list[tuple[list[DrawnPage], list[Question]]] = []
+    def __init__(self, draw: Callable[[int], Deck], size: int, draws_per_deck: int) -> None:
+        self.draw, self.size, self.draws_per_deck = draw, size, draws_per_deck
+        self.decks: list[Deck] = []
         self.draws = 0
 
-    def pick(self, rng: random.Random) -> tuple[list[DrawnPage], list[Question]]:
+    def pick(self, rng: random.Random) -> Deck:
         """A deck of the pool, after adding or replacing one when it is time."""
         self.draws += 1
         if len(self.decks) < self.size or self.draws % self.draws_per_deck == 0:
-            deck = self._render(rng.randrange(2**31))
+            deck = self.draw(rng.randrange(2**31))
             if len(self.decks) < self.size:
                 self.decks.append(deck)
             else:
                 self.decks[rng.randrange(self.size)] = deck
         return rng.choice(self.decks)
 
-    def _render(self, seed: int) -> tuple[list[DrawnPage], list[Question]]:
-        pdf, questions = self.make_deck(seed)
-        with pymupdf.open(stream=pdf, filetype="pdf") as document:
-            titles = page_titles(document)
-            pages = [DrawnPage.render(page, titles.get(number, "")) for number, page in enumerate(document, start=1)]
-        return pages, questions
+
+class DeckPool(Rotation[tuple[list[DrawnPage], list[Question]]]):
+    """A rotating pool of rendered decks. `make_deck(seed)` draws one: (PDF bytes, questions)."""
+
+    def __init__(self, make_deck: MakeDeck, size: int = 12, draws_per_deck: int = 60) -> None:
+        super().__init__(partial(rendered_deck, make_deck), size, draws_per_deck)
+
+
+def rendered_deck(make_deck: MakeDeck, seed: int) -> tuple[list[DrawnPage], list[Question]]:
+    pdf, questions = make_deck(seed)
+    with pymupdf.open(stream=pdf, filetype="pdf") as document:
+        titles = page_titles(document)
+        pages = [DrawnPage.render(page, titles.get(number, "")) for number, page in enumerate(document, start=1)]
+    return pages, questions
 
 
 class DeckTasks:

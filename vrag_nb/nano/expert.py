@@ -8,7 +8,8 @@ sizes and the crops that a rollout will meet. Only trajectories that end in the 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 from PIL import Image as PILImage
 
@@ -18,7 +19,7 @@ from vrag_nb.agent.observers import Session, Settings, refuse_crop
 from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.policy import Image
 from vrag_nb.agent.prompting import fill_prompt, load_prompt
-from vrag_nb.learning.experts import SMALL_PRINT, WRONG_PAGE, PrivilegedPlanner, search_words, titled
+from vrag_nb.learning.experts import SMALL_PRINT, WRONG_PAGE, PrivilegedPlanner, first_turn, search_words, titled
 from vrag_nb.nano.deck_tasks import BUDGET, Box, DeckPool, DrawnPage, look_for, written_box
 from vrag_nb.nano.looking import Look
 from vrag_nb.nano.samples import Sample, telling_words
@@ -33,6 +34,7 @@ EXPERT_SETTINGS = Settings(
 )
 
 RIVALS = 4  # so many wrong pages vie for being shown
+Other = TypeVar("Other")
 
 
 class DeckPages(PageStore):
@@ -111,9 +113,7 @@ def session_sample(session: Session, pages: list[DrawnPage]) -> Sample:
         views += [(_number(part.page_id), part.crop_box) for part in message.parts if isinstance(part, Image)]
         if message.role == "assistant" and views:
             shown, box = views[-1]
-            look = look_for(session.question, pages[shown - 1], shown, number, len(views) - 1, box)
-            title = pages[shown - 1].title_look(number, len(views) - 1) if box is None else None
-            looks += [one for one in (title, look) if one]
+            looks += looks_for(session.question, pages[shown - 1], shown, number, len(views) - 1, box)
     words = [pages[shown - 1].words_in(box) for shown, box in views]
     glyphs = [pages[shown - 1].glyphs_in(box) for shown, box in views]
     return Sample("act", turns, words=words, looks=looks, glyphs=glyphs)
@@ -174,7 +174,7 @@ class ExpertTurns:
             said = enlarging(question, page) if question.needs_crop else told_answer(question, page.title)
             return self._turn("enlarge" if question.needs_crop else "page", rng, question, pages, number, said)
         others = [other for other in range(1, len(pages) + 1) if other != number]
-        wrong = likest(question, pages, rng.sample(others, min(RIVALS, len(others))))
+        wrong = likest(question, pages, rivals(rng, others))
         return self._turn("wrong", rng, question, pages, wrong, going_on(question, pages[wrong - 1].title))
 
     def _turn(
@@ -190,26 +190,37 @@ class ExpertTurns:
         page = pages[number - 1]
         before: list[tuple[str, list[str | PILImage.Image]]] = [
             ("user", [fill_prompt(self.prompt, question.query)]),
-            ("assistant", [f"<think>I need to find the page.</think>\n<search>{search_words(question)}</search>"]),
+            ("assistant", [first_turn(question)]),
         ]
         image, glyphs = page.window(box)
         turns = before if rng.random() < 0.25 else []
         turns = [*turns, ("user", [question.query, image]), ("assistant", [said])]
-        look = look_for(question, page, number, len(turns) - 1, 0, box)
-        title = page.title_look(len(turns) - 1, 0) if box is None else None
-        looks = [one for one in (title, look) if one]
-        words = [page.words_in(box)]
+        looks, words = looks_for(question, page, number, len(turns) - 1, 0, box), [page.words_in(box)]
         return Sample(kind, turns, learn_from=len(turns) - 1, words=words, looks=looks, glyphs=[glyphs])
+
+
+def looks_for(
+    question: Question, page: DrawnPage, number: int, turn: int, image: int, box: Box | None = None
+) -> list[Look]:
+    """Where a turn about a page, or about its crop `box`, is to look: at its title, if it is whole, and its answer."""
+    title = page.title_look(turn, image) if box is None else None
+    return [look for look in (title, look_for(question, page, number, turn, image, box)) if look]
+
+
+def rivals(rng: random.Random, others: Sequence[Other]) -> list[Other]:
+    """The wrong pages, or titles, that vie for being shown."""
+    return rng.sample(others, min(RIVALS, len(others)))
 
 
 def likest(question: Question, pages: list[DrawnPage], numbers: list[int]) -> int:
     """Of these pages the one with most of the question's words: what a search ranks first when it errs."""
+    return numbers[most_shared(question, [" ".join(word for word, _ in pages[n - 1].words) for n in numbers])]
+
+
+def most_shared(question: Question, texts: Sequence[str]) -> int:
+    """Which of some texts has most of the question's words, the first of equals."""
     asked = telling_words(question.query)
-
-    def shared(number: int) -> int:
-        return len(asked & telling_words(" ".join(word for word, _ in pages[number - 1].words)))
-
-    return max(numbers, key=shared)
+    return max(range(len(texts)), key=lambda place: len(asked & telling_words(texts[place])))
 
 
 def told_answer(question: Question, title: str = "") -> str:

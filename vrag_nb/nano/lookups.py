@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from PIL import Image, ImageDraw, ImageFont
 
 from vrag_nb.agent.geometry import Box
+from vrag_nb.learning.experts import WRONG_PAGE
 from vrag_nb.nano.glyphs import Glyph
 from vrag_nb.nano.looking import Look
 from vrag_nb.nano.samples import Sample
@@ -217,7 +218,7 @@ def sought_table(rng: random.Random, difficulty: float) -> Sample:
         table.cells[row][column],
     )
     found = f"<think>I read {value}.</think>\n<answer>{value}</answer>"
-    said = f"<think>Not the right page.</think>\n<search>{question}</search>" if absent else found
+    said = f"<think>{WRONG_PAGE}</think>\n<search>{question}</search>" if absent else found
     turns: list[tuple[str, list[str | Image.Image]]] = [("user", [question, table.image]), ("assistant", [said])]
     looks = [] if absent else [table.look(row, column)]
     return Sample("absent" if absent else "present", turns, words=[table.words], looks=looks, glyphs=[table.glyphs])

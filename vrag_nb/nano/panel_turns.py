@@ -13,7 +13,7 @@ from PIL import Image
 
 from vrag_nb.agent.geometry import Budget
 from vrag_nb.nano.deck_tasks import DPI, DeckPool
-from vrag_nb.nano.expert import RIVALS, going_on, likest, told_answer
+from vrag_nb.nano.expert import going_on, likest, rivals, told_answer
 from vrag_nb.nano.model import FACTOR
 from vrag_nb.nano.samples import Sample
 
@@ -37,12 +37,10 @@ class PanelTurns:
         fact = question.needed_facts[0]
         others = [number for number in range(1, len(pages) + 1) if number != fact["page"]]
         absent = bool(others) and rng.random() < ABSENT
-        number = likest(question, pages, rng.sample(others, min(RIVALS, len(others)))) if absent else fact["page"]
+        number = likest(question, pages, rivals(rng, others)) if absent else fact["page"]
         page = pages[number - 1]
         budget = shown_budget(page.image.size, fact["font_size"], drawn_print(rng))
         image, glyphs = page.window(budget=budget)
-        boxes = page.shown([box for _, box in page.words], budget=budget)
-        words = list(zip([word for word, _ in page.words], boxes, strict=True))
         answer = [page.box(tuple(fact["answer_box"]))]
         looks = [] if absent else [page.look(1, 0, answer, printed=str(fact["value"]), budget=budget)]
         said = going_on(question) if absent else told_answer(question)
@@ -50,7 +48,13 @@ class PanelTurns:
             ("user", [question.query, image]),
             ("assistant", [said]),
         ]
-        return Sample("elsewhere" if absent else "panel", turns, words=[words], looks=looks, glyphs=[glyphs])
+        return Sample(
+            "elsewhere" if absent else "panel",
+            turns,
+            words=[page.words_in(budget=budget)],
+            looks=looks,
+            glyphs=[glyphs],
+        )
 
 
 def drawn_print(rng: random.Random) -> float:

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable
 
 from vrag_nb.agent.prompting import fill_prompt, load_prompt
-from vrag_nb.learning.experts import search_words
+from vrag_nb.learning.experts import first_turn
 from vrag_nb.nano.deck_tasks import DeckPool
 from vrag_nb.nano.samples import Sample
 from vrag_nb.nano.scribbles import random_number, random_word
@@ -35,7 +35,7 @@ def searches(pool: DeckPool) -> Callable[[random.Random, float], Sample]:
             _, questions = pool.pick(rng)
             question = rng.choice(questions)
             if question.needed_facts:
-                turn = f"<think>I need to find the page.</think>\n<search>{search_words(question)}</search>"
+                turn = first_turn(question)
                 return Sample("search", [("user", [fill_prompt(prompt, question.query)]), ("assistant", [turn])])
 
     return draw
