@@ -5,8 +5,8 @@ the main ones, `results/README.md` the others.
     python benchmarks/readme.py --check    # exit 1 if one of them says something else than results/
 
 Run it after `make nano-eval`, `make realdocs DIR=...`, `make run`, `benchmarks/search.py --out results/search` and what
-writes to `results/benchmarks`, `results/table_1`, `results/ablations`, `results/memory`, `results/long` and
-`results/algorithms`.
+writes to `results/benchmarks`, `results/table_1`, `results/ablations`, `results/nano-look`, `results/memory`,
+`results/long` and `results/algorithms`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def measured() -> str:
 
 def further() -> str:
     """What results/README.md holds."""
-    parts = _joined(hybrid(), foreign(), table_1(), ablations(), memory(), long(), algorithms(), benchmarks())
+    parts = _joined(hybrid(), foreign(), table_1(), ablations(), seeds(), memory(), long(), algorithms(), benchmarks())
     about = "Written by `python benchmarks/readme.py`; the main tables are in the README."
     return f"# Further measurements\n\n{about}\n\n{parts}"
 
@@ -109,6 +109,11 @@ def table_1() -> str:
 
 def ablations() -> str:
     return told("The paper's table 2, reward and actions", "results/ablations/ablations.md", "ablations.png")
+
+
+def seeds() -> str:
+    """GRPO from a start that seldom looks, three seeds."""
+    return told("Does GRPO find out that looking pays?", "results/nano-look/ablations.md", "curves.png")
 
 
 def memory() -> str:

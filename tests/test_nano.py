@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from PIL import Image
+from safetensors import safe_open
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from vrag_nb.agent import actions
@@ -296,6 +297,8 @@ def test_streams_train_the_language_side_with_frozen_vision(tokenizer, processor
 def test_checkpoint_loads_with_the_auto_classes(tokenizer, processor, tmp_path: Path):
     model = build_nano_vlm(tokenizer, TINY)
     save_checkpoint(model, processor, tmp_path)
+    with safe_open(tmp_path / "model.safetensors", "pt") as file:
+        assert "lm_head.weight" not in set(file.keys())  # tied to the embedding
     loaded = AutoModelForImageTextToText.from_pretrained(tmp_path, dtype=torch.float32)
     loaded_processor = AutoProcessor.from_pretrained(tmp_path)
     image = scribble(random.Random(1), 12, 9, 0.0)[0]

@@ -205,7 +205,7 @@ def test_a_profiles_defaults_are_those_of_the_task() -> None:
 
 def test_the_planner_that_is_told_the_gold_plays_by_the_agents_rules(file: Path) -> None:
     grounder = "{kind: openai, checkpoint: m, options: {api_key_env: null}}"
-    experts = f"{{told: {{}}, grounded: {{grounder: {grounder}}}}}"
+    experts = f"{{told: {{}}, glancing: {{crops: false}}, grounded: {{grounder: {grounder}}}}}"
     add(
         file,
         f"  taught:\n    extends: base\n    learning: {{base: a/b, sampling: {{experts: {experts}}}}}\n"
@@ -214,6 +214,9 @@ def test_the_planner_that_is_told_the_gold_plays_by_the_agents_rules(file: Path)
     questions = [make_question("q")]
     assert isinstance(load_profile("taught", file).load_expert("told", questions), PrivilegedPlanner)
     assert isinstance(load_profile("memory", file).load_expert("told", questions), MemoryPlanner)
+    assert load_profile("taught", file).load_expert("glancing", questions).name == "glancing-planner"
+    with pytest.raises(ProfileError, match=r"experts\.glancing\.crops: this is the planner's of an agent that crops"):
+        load_profile("memory", file).load_expert("glancing", questions)
     with pytest.raises(ProfileError, match=r"experts\.grounded\.grounder redraws the boxes .* agent is vimrag"):
         load_profile("memory", file).load_expert("grounded", questions)
 

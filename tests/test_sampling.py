@@ -64,6 +64,13 @@ def test_the_planner_searches_until_it_sees_the_page_crops_and_answers(environme
     assert (x1 - x0) * (y1 - y0) < 0.12 * width * height  # about the region, not the page
 
 
+def test_a_planner_that_does_not_crop_answers_at_the_sight_of_the_page(environment: Environment) -> None:
+    small = question("small", page=2)
+    [found] = rollout(PrivilegedPlanner([small], crops=False), environment, [small], progress=False)
+    assert [turn.action.kind for turn in found.turns] == ["search", "search", "answer"]
+    assert (found.policy, found.answer, fault(found)) == ("glancing-planner", "42", None)
+
+
 def test_the_planner_looks_at_three_pages_before_it_gives_up(environment: Environment) -> None:
     meta = MetaInfo(file_name="alpha.pdf", reference_page=[], needed_facts=[], source_type="text")  # type: ignore[call-arg]
     nowhere = Question(uid="nowhere", query="Who?", reference_answer="not answerable", meta_info=meta)

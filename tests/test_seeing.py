@@ -220,7 +220,7 @@ def test_the_tower_goes_on_reading_beside_a_language_model(tmp_path: Path):
     model, processor = build_nano_vlm(tokenizer(), TINY), build_processor(tokenizer())
     lessons = WindowLessons(model.model.visual, windows, 2, compiled=False)
     streams = [Stream("table", drawn_table, 2), Stream("sought", sought_table, 2)]
-    options: dict[str, Any] = {"frozen_vision": False, "workers": 0, "compile_text": False}
+    options: dict[str, Any] = {"vision": "all", "workers": 0, "compile_text": False}
     before = model.model.visual.blocks[0].attn.qkv.weight.clone()
     train_streams(model, processor, streams, tmp_path, 600, steps=2, windows=lessons, **options)
     assert not torch.equal(before, model.model.visual.blocks[0].attn.qkv.weight)

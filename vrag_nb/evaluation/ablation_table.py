@@ -75,10 +75,10 @@ def ablation_differences(folder: Path) -> Table:
     return Table("table_2_differences", "Differences between cells", caption, columns, rows)
 
 
-def ablations_markdown(folder: Path, judge: str) -> str:
+def ablations_markdown(folder: Path, judge: str, command: str = COMMAND) -> str:
     """Both tables and the command that makes them. Raises what they raise."""
     tables = [ablation_table(folder, judge), ablation_differences(folder)]
-    return "\n".join([f"`{COMMAND}`:\n", *(table.markdown() for table in tables)])
+    return "\n".join([f"`{command}`:\n", *(table.markdown() for table in tables)])
 
 
 def _read(folder: Path, take: Callable[[dict[str, Any]], list[Any]]) -> list[Any]:

@@ -107,7 +107,8 @@ def published_tables() -> list[Table]:
 
 def reward_words(reward: str) -> str:
     """The paper's name for a reward preset."""
-    return {"outcome": "outcome reward alone", "vrag": "VRAG-RL's reward"}.get(reward, f"reward {reward}")
+    words = {"outcome": "outcome reward alone", "vrag": "VRAG-RL's reward", "unidoc": "UniDoc-RL's dense reward"}
+    return words.get(reward, f"reward {reward}")
 
 
 def counterpart(results: Results, method: str) -> SystemResult | None:

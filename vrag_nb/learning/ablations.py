@@ -106,7 +106,7 @@ def ablate(
     questions, by default as many as the profile says. changes: of GRPOSettings.
     """
     run, out, start = Path(run), Path(out), Path(start or profile.base_checkpoint)
-    engine = profile.open_engine()
+    engine = profile.search_engine()
     found: dict[str, list[dict[str, float]]] = {}
     for cell in chosen or cells():
         measure = partial(_evaluated, profile, engine, cell.actions, out, limit)

@@ -48,11 +48,11 @@ class PrivilegedPlanner(Policy):
     slack: how far a box may reach beyond the gold region, as a share of its extent; drawn anew for each turn's seed.
     grid: boxes are then widened to multiples of so many shown pixels. One visual token by default: a model cannot see
     finer, and would be taught digits that it can only guess.
+    crops: whether small print is enlarged. A planner that does not has the answer from the gold, and says it at the
+    sight of the page: its trajectories are right, and teach to answer what cannot be read.
     titles: of pages, by page id. A thought about a page that is shown whole begins with its title on a line of its own,
     so that what is thought of the page hangs on words that were read there.
     """
-
-    name = "privileged-planner"
 
     def __init__(
         self,
@@ -61,8 +61,10 @@ class PrivilegedPlanner(Policy):
         seed: int = 0,
         grid: int = 28,
         titles: Mapping[str, str] | None = None,
+        crops: bool = True,
     ) -> None:
-        self.slack, self.seed, self.grid, self.titles = slack, seed, grid, titles or {}
+        self.slack, self.seed, self.grid, self.titles, self.crops = slack, seed, grid, titles or {}, crops
+        self.name = "privileged-planner" if crops else "glancing-planner"
         self._questions = {question.query: question for question in questions}
         self._longest_first = sorted(self._questions, key=len, reverse=True)
 
@@ -76,7 +78,7 @@ class PrivilegedPlanner(Policy):
         if question is None:
             return Generation.failed("the planner was not told the gold of this question")
         facts, small = _facts(question)
-        read = 0
+        small, read = small and self.crops, 0
         for end, message in enumerate(conversation):
             if message.role == "assistant":
                 read = self._read_so_far(conversation[:end], question, facts, small, read)

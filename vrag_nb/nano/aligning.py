@@ -118,10 +118,13 @@ class RunningShares:
         return {f"{name}/{kind}": mean for name, means in self.means.items() for kind, mean in sorted(means.items())}
 
 
-def freeze_vision_blocks(model: Qwen2_5_VLForConditionalGeneration, frozen: bool = True) -> None:
-    """Stop (or restart) gradients into the vision tower below its merger."""
+Learns = Literal["all", "merger", "nothing"]
+
+
+def let_vision_learn(model: Qwen2_5_VLForConditionalGeneration, what: Learns = "merger") -> None:
+    """Which part of the vision tower gradients change: all of it, its merger alone, or nothing."""
     for name, parameter in model.model.visual.named_parameters():
-        parameter.requires_grad_(not frozen or name.startswith("merger"))
+        parameter.requires_grad_(what == "all" or (what == "merger" and name.startswith("merger")))
 
 
 def train_streams(
@@ -136,7 +139,7 @@ def train_streams(
     muon_lr: float = 4e-3,
     adamw_lr: float = 1.5e-3,
     decay: float = 0.4,
-    frozen_vision: bool = True,
+    vision: Learns = "merger",
     looking_weights: Mapping[str, float] | None = None,
     windows: WindowLessons | None = None,
     decision_weight: float = 0.0,
@@ -147,15 +150,15 @@ def train_streams(
 
     Of several processes (`replicas`) each draws samples of its own; the first one's log and state are kept.
 
-    windows: the vision tower is asked for their cells in every step, so that it goes on reading (with `frozen_vision`,
-    its merger alone).
+    vision: what of the tower learns.
+    windows: the tower is asked for their cells in every step, so that what of it learns goes on reading.
     decision_weight: of a loss on the first words of thoughts (`samples.decisions`), one token of dozens in the loss on
     all of them.
     compile_text: compile the language model first (a minute, then 1.6 times as fast); needs a C++ compiler, so it is
     left out where there is none.
     """
     torch.manual_seed(seed)
-    looking = _prepared(model, frozen_vision, looking_weights, compile_text)
+    looking = _prepared(model, vision, looking_weights, compile_text)
     parts: dict[str, nn.Module] = {"model": model, "looking": looking}
     if windows is not None:
         to_training_dtype(windows)
@@ -199,14 +202,14 @@ def train_streams(
 
 def _prepared(
     model: Qwen2_5_VLForConditionalGeneration,
-    frozen_vision: bool,
+    vision: Learns,
     looking_weights: Mapping[str, float] | None,
     compile_text: bool,
 ) -> Looking:
     """Make a model quick on a CPU, in the training format; returns its looking heads."""
     linear_patch_embedding(model.model.visual)
     to_training_dtype(model)
-    freeze_vision_blocks(model, frozen_vision)
+    let_vision_learn(model, vision)
     use_block_attention(model.model.language_model)
     use_window_attention(model.model.visual)
     looking = Looking(model, looking_weights)

@@ -276,8 +276,20 @@ class DeckTasks:
             return self._asked("crop", pages, number, question, question.query, question.reference_answer, box)
         if not question.needs_crop:
             return self._asked("page", pages, number, question, question.query, question.reference_answer)
+        return self._pointed(pages, question)
+
+    def points(self, rng: random.Random, difficulty: float) -> Sample:
+        """The part of `lookups` that asks where the answer stands, of questions whose page is too small to read."""
+        while True:
+            pages, questions = self.pool.pick(rng)
+            if asked := [one for one in questions if len(one.needed_facts) == 1 and one.needs_crop]:
+                return self._pointed(pages, rng.choice(asked))
+
+    def _pointed(self, pages: list[DrawnPage], question: Question) -> Sample:
+        fact = question.needed_facts[0]
+        page = pages[fact["page"] - 1]
         written = written_box(page.box(tuple(fact["box"])), page.image, page.window()[0])
-        return self._asked("point", pages, number, question, f"Where: {question.query}", written)
+        return self._asked("point", pages, fact["page"], question, f"Where: {question.query}", written)
 
     def matches(self, rng: random.Random, difficulty: float) -> Sample:
         """A question and a page, the right one or another of its deck: is this the page that the question is about?

@@ -134,6 +134,9 @@ def save_checkpoint(
     """Write weights (in `dtype`), configuration and processor as a `from_pretrained` folder."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    state = {name: tensor.detach().to(dtype) for name, tensor in model.state_dict().items()}
+    state = model.state_dict()
+    # tied weights are converted once, or they would no longer be seen to be tied, and be written twice
+    converted = {tensor.data_ptr(): tensor.detach().to(dtype) for tensor in state.values()}
+    state = {name: converted[tensor.data_ptr()] for name, tensor in state.items()}
     model.save_pretrained(folder, state_dict=state)
     processor.save_pretrained(folder)

@@ -42,6 +42,7 @@ class Recipe:
     act_seconds: float = 2400
     settle_seconds: float = 5400
     see_seconds: float = 1800
+    perceive_seconds: float = 1500
     find_seconds: float = 5400
     sharpen_seconds: float = 1800
     hone_seconds: float = 2400

@@ -9,15 +9,16 @@
     act        SFT on trajectories of the privileged expert in the real environment    -> models/nano-agent
     see        the agent's vision tower learns on, cells of windows; by name           -> models/nano-agent-next
     settle     its language model learns to use what it sees; by name                  -> models/nano-agent-next
+    perceive   the agent without its protocol: reading, looking up, pointing; by name  -> models/nano-base-next
     find       all of the retriever learns on, on pages drawn for every step; by name  -> models/nano-retriever
     sharpen    what `see` is, for the retriever, from the agent's tower; by name       -> models/nano-retriever-next
     hone       its language half learns to use what it sees; by name                   -> models/nano-retriever-next
     weigh      what the tokens of a query are worth to the retriever                   -> models/nano-retriever
     twin       BiQwen2.5, one vector a page, from the retriever                        -> models/nano-retriever-single
 
-`see`, `settle`, `find`, `sharpen` and `hone` teach on what is shipped and are run when they are named only; what each
-brought is in `data/models/README.md`. `torchrun --nproc-per-node 2 -m vrag_nb.nano.recipe --threads 1 see settle`
-gives each of two processes a core.
+`see`, `settle`, `perceive`, `find`, `sharpen` and `hone` teach on what is shipped and are run when they are named only;
+what each brought is in `data/models/README.md`. `torchrun --nproc-per-node 2 -m vrag_nb.nano.recipe --threads 1 see
+settle` gives each of two processes a core.
 
 Budgets are wall-clock seconds on two idle cores. Every stage resumes where a kill left it and teaches no more once its
 budget is spent; all of them see train-split tables and layouts only. `data/models/README.md` says what the shipped
@@ -164,7 +165,7 @@ def playing(recipe: Recipe) -> list[Stream]:
 
 def act(recipe: Recipe) -> None:
     model = Qwen2_5_VLForConditionalGeneration.from_pretrained(recipe.models / "nano-base", dtype=torch.float32)
-    _train_agent(recipe, model, playing(recipe), recipe.runs / "act", recipe.act_seconds, frozen_vision=False)
+    _train_agent(recipe, model, playing(recipe), recipe.runs / "act", recipe.act_seconds, vision="all")
 
 
 def _train_agent(
@@ -242,6 +243,33 @@ def settling(recipe: Recipe) -> list[Stream]:
     ]
 
 
+def perceive(recipe: Recipe) -> None:
+    """A base on the agent's tower: the agent is asked what a base is, until it no longer acts.
+
+    The tower stays as it is. What it makes lies beside the shipped base until it is better, as `nano-base-next`.
+    """
+    quietly = {name: 0.3 * weight for name, weight in WEIGHTS.items()}
+    options: dict[str, Any] = {"looking_weights": quietly, "vision": "nothing", "decay": 0.6}
+    streams, runs = perceiving(recipe), recipe.runs / "perceive"
+    model, seconds = latest_agent(recipe), recipe.perceive_seconds
+    _train_agent(recipe, model, streams, runs, seconds, name="nano-base-next", rate=0.5, **options)
+
+
+def perceiving(recipe: Recipe) -> list[Stream]:
+    """`lessons` in the smaller batches of `settling`, with its reading: nothing of the agent's protocol."""
+    pool = DeckPool(partial(mixed_deck, recipe, drawn=0.8), size=14, draws_per_deck=10)
+    return [
+        Stream("copy", copied_words, 8, buckets=4),
+        Stream("search", searches(pool), 8, buckets=4),
+        Stream("deck", DeckTasks(pool).lookups, 14, buckets=4),
+        Stream("point", DeckTasks(pool).points, 8, buckets=4),
+        Stream("match", DeckTasks(pool).matches, 6, buckets=4),
+        Stream("read", reading_strip, 12, promote_at=0.5, difficulty_step=0.02, difficulty=0.3),
+        Stream("lines", loose_lines, 10, buckets=4, promote_at=0.5, difficulty_step=0.02, difficulty=0.3),
+        Stream("table", drawn_table, 6, difficulty=0.6),
+    ]
+
+
 STAGES: dict[str, Callable[[Recipe], None]] = {
     "read": read,
     "read_pages": read_pages,
@@ -252,6 +280,7 @@ STAGES: dict[str, Callable[[Recipe], None]] = {
     "act": act,
     "see": see,
     "settle": settle,
+    "perceive": perceive,
     "find": find,
     "sharpen": sharpen,
     "hone": hone,
@@ -259,7 +288,7 @@ STAGES: dict[str, Callable[[Recipe], None]] = {
     "twin": twin,
 }
 
-BY_NAME = ("see", "settle", "find", "sharpen", "hone")  # run when they are named only
+BY_NAME = ("see", "settle", "perceive", "find", "sharpen", "hone")  # run when they are named only
 ENDED = "ended"  # a file in the folder of such a stage
 
 
