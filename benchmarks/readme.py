@@ -112,7 +112,7 @@ def ablations() -> str:
 
 
 def seeds() -> str:
-    """GRPO from a start that seldom looks, three seeds."""
+    """GRPO from a start that seldom looks."""
     return told("Does GRPO find out that looking pays?", "results/nano-look/ablations.md", "curves.png")
 
 

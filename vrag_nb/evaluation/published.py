@@ -107,7 +107,7 @@ def published_tables() -> list[Table]:
 
 def reward_words(reward: str) -> str:
     """The paper's name for a reward preset."""
-    words = {"outcome": "outcome reward alone", "vrag": "VRAG-RL's reward", "unidoc": "UniDoc-RL's dense reward"}
+    words = {"outcome": "outcome reward alone", "vrag": "VRAG-RL's reward", "unidoc": "UniDoc-RL's reward"}
     return words.get(reward, f"reward {reward}")
 
 

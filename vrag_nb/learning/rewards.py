@@ -157,6 +157,8 @@ PRESETS: dict[str, RewardConfig] = {
     "unidoc": RewardConfig(
         parts={"outcome": 0.6, "retrieval": 0.1, "selection": 0.1, "region": 0.1, "pattern": 0.1}, gate=""
     ),
+    # for a policy that seldom crops and is seldom right: what is left is whether it looked where the answer stands
+    "look": RewardConfig(parts={"outcome": 0.5, "region": 0.4, "pattern": 0.1}),
 }
 
 
