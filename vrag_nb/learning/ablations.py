@@ -31,6 +31,7 @@ from vrag_nb.evaluation.report import write_json
 from vrag_nb.learning.curves import read_log
 from vrag_nb.learning.stages import reinforcement
 from vrag_nb.learning.trainers import train
+from vrag_nb.paths import project_path
 from vrag_nb.profiles import Profile
 
 REWARDS = ("outcome", "vrag")
@@ -105,7 +106,7 @@ def ablate(
     chosen: by default all `cells()`. start: the checkpoint to start from, by default the profile's base. limit: test
     questions, by default as many as the profile says. changes: of GRPOSettings.
     """
-    run, out, start = Path(run), Path(out), Path(start or profile.base_checkpoint)
+    run, out, start = Path(run), Path(out), project_path(start or profile.base_checkpoint)
     engine = profile.search_engine()
     found: dict[str, list[dict[str, float]]] = {}
     for cell in chosen or cells():
