@@ -106,7 +106,8 @@ def ablate(
     chosen: by default all `cells()`. start: the checkpoint to start from, by default the profile's base. limit: test
     questions, by default as many as the profile says. changes: of GRPOSettings.
     """
-    run, out, start = Path(run), Path(out), project_path(start or profile.base_checkpoint)
+    run, out = Path(run), Path(out)
+    start = project_path(start) if start else Path(profile.base_checkpoint)
     engine = profile.search_engine()
     found: dict[str, list[dict[str, float]]] = {}
     for cell in chosen or cells():
