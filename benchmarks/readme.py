@@ -44,7 +44,9 @@ def measured() -> str:
 
 def further() -> str:
     """What results/README.md holds."""
-    parts = _joined(hybrid(), foreign(), table_1(), ablations(), seeds(), memory(), long(), algorithms(), benchmarks())
+    parts = _joined(
+        hybrid(), foreign(), table_1(), ablations(), looking(), memory(), long(), algorithms(), benchmarks()
+    )
     about = "Written by `python benchmarks/readme.py`; the main tables are in the README."
     return f"# Further measurements\n\n{about}\n\n{parts}"
 
@@ -111,7 +113,7 @@ def ablations() -> str:
     return told("The paper's table 2, reward and actions", "results/ablations/ablations.md", "ablations.png")
 
 
-def seeds() -> str:
+def looking() -> str:
     """GRPO from a start that seldom looks."""
     return told("Does GRPO find out that looking pays?", "results/nano-look/ablations.md", "curves.png")
 

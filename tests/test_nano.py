@@ -294,6 +294,19 @@ def test_streams_train_the_language_side_with_frozen_vision(tokenizer, processor
     assert torch.equal(model.model.visual.blocks[0].attn.qkv.weight.float(), vision.to(training_dtype()).float())
 
 
+def test_a_tower_that_is_to_learn_nothing_stays_as_it_is(tokenizer, processor, tmp_path: Path):
+    torch.set_num_threads(1)
+    changed: dict[str, bool] = {}
+    for what in ("nothing", "merger"):
+        model = build_nano_vlm(tokenizer, TINY)
+        before = model.model.visual.merger.mlp[0].weight.detach().to(training_dtype()).float()
+        streams = [Stream("table", drawn_table, 2)]
+        options = {"vision": what, "workers": 0, "compile_text": False}
+        train_streams(model, processor, streams, tmp_path / what, 600, steps=2, **options)
+        changed[what] = not torch.equal(model.model.visual.merger.mlp[0].weight.float(), before)
+    assert changed == {"nothing": False, "merger": True}
+
+
 def test_checkpoint_loads_with_the_auto_classes(tokenizer, processor, tmp_path: Path):
     model = build_nano_vlm(tokenizer, TINY)
     save_checkpoint(model, processor, tmp_path)

@@ -54,7 +54,10 @@ TINY = NanoSize(text_width=64, text_layers=2, text_heads=2, vision_width=48, vis
 
 @pytest.fixture(scope="module")
 def pool() -> DeckPool:
-    return DeckPool(pretraining_deck, size=3, draws_per_deck=10_000)
+    pool, rng = DeckPool(pretraining_deck, size=3, draws_per_deck=10_000), random.Random(0)
+    while len(pool.decks) < pool.size:  # the same decks whichever test comes first
+        pool.pick(rng)
+    return pool
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +97,9 @@ def test_tasks_point_where_the_gold_region_lies(pool):
             assert action.box is not None
             assert max(action.box[0::2]) <= sample.images[0].width
     assert {"crop", "point", "page"} == kinds
+    pointed = [tasks.points(rng, 1.0) for _ in range(10)]
+    assert all(one.kind == "point" and one.turns[0][1][0].startswith("Where: ") for one in pointed)
+    assert all(actions.parse(f"<bbox>{one.turns[1][1][0]}</bbox>")[1].box is not None for one in pointed)
     matches = [tasks.matches(rng, 1.0) for _ in range(40)]
     assert {sample.turns[1][1][0] for sample in matches} == {"yes", "no"}
     assert {bool(sample.looks) for sample in matches if sample.turns[1][1][0] == "no"} == {False}
