@@ -3,7 +3,9 @@
 The vision blocks stay as stage 1 left them (only the merger goes on learning), which makes a step about twice as
 cheap. Besides the loss on the answer's tokens, heads on its way are asked where to look (`looking`). Every task is a
 stream of samples with its own difficulty, raised when its measured exact match allows; a step sums the gradients of
-one batch of each stream.
+one batch of each stream, or of each group of streams.
+
+On a GPU batches are `times` as large, streams of short samples share one, and many worker processes draw them.
 """
 
 from __future__ import annotations
@@ -15,20 +17,23 @@ from ctypes import c_double
 from dataclasses import dataclass
 from multiprocessing import Value
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
-from transformers import Qwen2_5_VLForConditionalGeneration, Qwen2_5_VLProcessor
+from transformers import PreTrainedTokenizerBase, Qwen2_5_VLForConditionalGeneration, Qwen2_5_VLProcessor
+from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from vrag_nb.nano import replicas
 from vrag_nb.nano.attention import linear_patch_embedding, use_block_attention, use_window_attention
 from vrag_nb.nano.looking import Looking, Targets
 from vrag_nb.nano.model import FACTOR
-from vrag_nb.nano.optimisation import Optimisers, to_training_dtype
+from vrag_nb.nano.optimisation import Optimisers, load_state, to_training_form, training_device
+from vrag_nb.nano.patches import seen, tower_inputs
 from vrag_nb.nano.reading import Level
-from vrag_nb.nano.samples import Sample, collate, decisions, exact_match, looking_targets
+from vrag_nb.nano.replay import Replay
+from vrag_nb.nano.samples import Sample, collate_texts, decisions, exact_match, looking_targets
 from vrag_nb.nano.seeing import WindowLessons
 from vrag_nb.nano.training import Training
 
@@ -45,24 +50,53 @@ class Stream:
     difficulty_step: float = 0.01
     difficulty: float = 0.0  # to begin with
     buckets: int = 1  # so many batches are drawn at once and sorted by length, which saves padding
+    group: str = ""  # streams of one group share a batch; by default each is a group of its own
+
+
+def grouped(streams: Sequence[Stream]) -> dict[str, list[Stream]]:
+    """The streams of each group, in order."""
+    groups: dict[str, list[Stream]] = {}
+    for stream in streams:
+        groups.setdefault(stream.group or stream.name, []).append(stream)
+    return groups
 
 
 class Drawn(NamedTuple):
-    """A batch of a stream: the kinds of its samples, model inputs, and targets of `looking`."""
+    """A batch of a group of streams: of each sample its stream and kind, model inputs, and targets of `looking`.
 
-    stream: str
+    texts: as `samples.collate_texts`, with the positions of tokens where there are images. images: as
+    `patches.tower_inputs`, empty where there are none.
+    """
+
+    group: str
+    streams: list[str]
     kinds: list[str]
-    inputs: dict[str, torch.Tensor]
+    texts: dict[str, torch.Tensor]
+    images: dict[str, torch.Tensor]
     targets: Targets
+
+    def to(self, device: torch.device) -> Drawn:
+        texts, images = (
+            {name: tensor.to(device) for name, tensor in part.items()} for part in (self.texts, self.images)
+        )
+        return self._replace(texts=texts, images=images, targets=self.targets.to(device))
 
 
 class StreamBatches(IterableDataset):
-    """Yields batches in rotation over the streams."""
+    """Yields batches in rotation over the groups of streams, each stream's share of one `times` its batch size."""
 
     def __init__(
-        self, streams: list[Stream], processor: Qwen2_5_VLProcessor, difficulties: Mapping[str, Level], seed: str
+        self,
+        streams: list[Stream],
+        model: Qwen2_5_VLForConditionalGeneration,
+        processor: Qwen2_5_VLProcessor,
+        difficulties: Mapping[str, Level],
+        seed: str,
+        times: int = 1,
     ) -> None:
+        """model: whose configuration tells where tokens stand; workers touch none of its weights."""
         self.streams, self.processor, self.difficulties, self.seed = streams, processor, difficulties, seed
+        self.times, self.config, self.positions = times, model.config, model.model.get_rope_index
 
     def __iter__(self) -> Iterator[Drawn]:
         if worker := torch.utils.data.get_worker_info():
@@ -71,16 +105,31 @@ class StreamBatches(IterableDataset):
         drawn: dict[str, list[Sample]] = {stream.name: [] for stream in self.streams}
         ready: dict[str, list[list[Sample]]] = {stream.name: [] for stream in self.streams}
         while True:
-            for stream in self.streams:
-                if not ready[stream.name]:
-                    self._refill(stream, rng, drawn[stream.name], ready[stream.name])
-                samples = ready[stream.name].pop()
-                batch = collate(samples, self.processor)
-                targets = looking_targets(samples, batch["input_ids"], self.processor.tokenizer)
-                yield Drawn(stream.name, [sample.kind for sample in samples], batch, targets)
+            for group, streams in grouped(self.streams).items():
+                samples: list[Sample] = []
+                names: list[str] = []
+                for stream in streams:
+                    if not ready[stream.name]:
+                        self._refill(stream, rng, drawn[stream.name], ready[stream.name])
+                    taken = ready[stream.name].pop()
+                    samples, names = samples + taken, names + [stream.name] * len(taken)
+                yield self._batch(group, names, samples)
+
+    def _batch(self, group: str, names: list[str], samples: list[Sample]) -> Drawn:
+        texts, images = collate_texts(samples, self.processor.tokenizer), {}
+        if shown := [image for sample in samples for image in sample.images]:
+            images = tower_inputs(shown, self.config.vision_config)
+            texts["position_ids"], _ = self.positions(
+                texts["input_ids"],
+                mm_token_type_ids=texts["mm_token_type_ids"],
+                image_grid_thw=images["grid_thw"],
+                attention_mask=texts["attention_mask"],
+            )
+        targets = looking_targets(samples, texts["input_ids"], self.processor.tokenizer)
+        return Drawn(group, names, [sample.kind for sample in samples], texts, images, targets)
 
     def _refill(self, stream: Stream, rng: random.Random, drawn: list[Sample], ready: list[list[Sample]]) -> None:
-        size = stream.batch_size
+        size = stream.batch_size * self.times
         while len(drawn) < size * stream.buckets:
             new = stream.draw(rng, self.difficulties[stream.name].value)
             drawn.extend(new if isinstance(new, list) else [new])
@@ -141,9 +190,12 @@ def train_streams(
     decay: float = 0.4,
     vision: Learns = "merger",
     looking_weights: Mapping[str, float] | None = None,
+    heads_from: Path | None = None,
     windows: WindowLessons | None = None,
     decision_weight: float = 0.0,
     workers: int = 1,
+    times: int = 1,
+    save_every: int = 50,
     compile_text: bool = True,
 ) -> None:
     """Train in place for a wall-clock budget; state and log under `folder`, resumable after a kill.
@@ -151,70 +203,119 @@ def train_streams(
     Of several processes (`replicas`) each draws samples of its own; the first one's log and state are kept.
 
     vision: what of the tower learns.
+    heads_from: the folder of an earlier run, with whose looking heads this one begins.
     windows: the tower is asked for their cells in every step, so that what of it learns goes on reading.
     decision_weight: of a loss on the first words of thoughts (`samples.decisions`), one token of dozens in the loss on
     all of them.
+    times: batches are so many times as large as their streams say.
     compile_text: compile the language model first (a minute, then 1.6 times as fast); needs a C++ compiler, so it is
-    left out where there is none.
+    left out where there is none, and on a GPU.
     """
     torch.manual_seed(seed)
-    looking = _prepared(model, vision, looking_weights, compile_text)
+    looking = _prepared(model, vision, looking_weights, heads_from, compile_text)
     parts: dict[str, nn.Module] = {"model": model, "looking": looking}
     if windows is not None:
-        to_training_dtype(windows)
+        to_training_form(windows)
         parts["windows"] = windows
     named = [named for part in parts.values() for named in part.named_parameters()]
     optimisers = Optimisers(named, muon_lr, adamw_lr, decay=decay)
-    training = Training(folder, parts, optimisers, seconds, steps=steps, save_every=50)
+    training = Training(folder, parts, optimisers, seconds, steps=steps, save_every=save_every)
     if windows is not None:
         windows.start(training.step)
     earlier = training.kept.setdefault("difficulties", {})
     difficulties = {stream.name: Value(c_double, earlier.get(stream.name, stream.difficulty)) for stream in streams}
     shares = RunningShares(training.kept.setdefault("shares", {}))
-    batches = StreamBatches(streams, processor, difficulties, f"{seed * 7919 + training.step}/{replicas.rank()}")
+    seeded = f"{seed * 7919 + training.step}/{replicas.rank()}"
+    batches = StreamBatches(streams, model, processor, difficulties, seeded, times)
     loader = iter(DataLoader(batches, batch_size=None, num_workers=workers, prefetch_factor=6 if workers else None))
-    by_name = {stream.name: stream for stream in streams}
+    replay = Replay(loader, lambda drawn: drawn.group) if training_device().type == "cuda" else None
+    by_name, groups = {stream.name: stream for stream in streams}, grouped(streams)
     model.train()
     for _ in training:
-        for _ in streams:
-            name, kinds, batch, targets = training.next(loader)
-            output = model(**batch, use_cache=False)
-            look_loss, pointed = looking.loss(targets)
-            decision_loss, thoughts, chosen = decisions(output.logits, batch["labels"], processor.tokenizer)
-            ((output.loss + look_loss + decision_weight * decision_loss) / len(streams)).backward()
-            training.tell(**{f"loss/{name}": output.loss.item()})
-            rows, matches = exact_match(output.logits.detach(), batch["labels"])
-            shares.update("match", [kinds[row] for row in rows], matches)
-            shares.update("decided", [kinds[row] for row in thoughts], chosen)
-            if "answer" in pointed:
-                shares.update("found", [kinds[row] for row in targets.pointers["answer"].rows], pointed["answer"])
-            if "glyph" in pointed:
-                training.blend(glyphs=pointed["glyph"].item())
-            _promote(by_name[name], difficulties[name], shares, kinds)
+        tokens = 0
+        for group in groups:
+            drawn: Drawn = replay.next(group) if replay else training.next(loader)
+            output, rest = _answered(model, drawn.to(training_device()), looking, decision_weight, processor.tokenizer)
+            ((output.loss + rest.loss) / len(groups)).backward()
+            training.tell(**{f"loss/{drawn.group}": output.loss.item()})
+            shares.update("match", [drawn.kinds[row] for row in rest.rows], rest.matches)
+            shares.update("decided", [drawn.kinds[row] for row in rest.thoughts], rest.chosen)
+            if "answer" in rest.pointed:
+                shares.update(
+                    "found", [drawn.kinds[row] for row in drawn.targets.pointers["answer"].rows], rest.pointed["answer"]
+                )
+            if "glyph" in rest.pointed:
+                training.blend(glyphs=rest.pointed["glyph"].item())
+            for name in dict.fromkeys(drawn.streams):
+                kinds = [kind for kind, stream in zip(drawn.kinds, drawn.streams, strict=True) if stream == name]
+                _promote(by_name[name], difficulties[name], shares, kinds)
+            tokens += int(drawn.texts["attention_mask"].sum())
+        if replay:
+            training.tell(fresh=replay.fresh)
         if windows is not None:
             loss, figures = windows.ask()
             loss.backward()
             training.blend(**figures)
         training.kept["difficulties"] = {name: level.value for name, level in difficulties.items()}
+        training.kept["tokens"] = training.kept.get("tokens", 0) + tokens
         levels = {f"difficulty/{name}": level for name, level in training.kept["difficulties"].items()}
-        training.tell(**shares.figures(), **levels)
+        training.tell(tokens=training.kept["tokens"], **shares.figures(), **levels)
+
+
+class _Rest(NamedTuple):
+    """Of a batch, besides the loss on its answers: the other losses' sum, and what was right.
+
+    rows, matches: of each answer its row and whether it is exact. thoughts, chosen: of each thought its row and whether
+    its first word is right. pointed: as `Looking.loss`.
+    """
+
+    loss: torch.Tensor
+    rows: list[int]
+    matches: torch.Tensor
+    thoughts: list[int]
+    chosen: torch.Tensor
+    pointed: dict[str, torch.Tensor]
+
+
+def _answered(
+    model: Qwen2_5_VLForConditionalGeneration,
+    drawn: Drawn,
+    looking: Looking,
+    decision_weight: float,
+    tokenizer: PreTrainedTokenizerBase,
+) -> tuple[Any, _Rest]:
+    """The model's output on a batch that lies where the model does, and the rest."""
+    encoded = None
+    if drawn.images:
+        tokens = seen(model.model.visual, drawn.images)
+        encoded = {"image": BaseModelOutputWithPooling(pooler_output=(tokens,))}  # type: ignore[arg-type]
+    output = model(**drawn.texts, mm_encoder_outputs=encoded, use_cache=False)
+    look_loss, pointed = looking.loss(drawn.targets)
+    labels = drawn.texts["labels"]
+    decision_loss, thoughts, chosen = decisions(output.logits, labels, tokenizer)
+    rows, matches = exact_match(output.logits.detach(), labels)
+    loss = look_loss + decision_weight * decision_loss
+    return output, _Rest(loss, rows.tolist(), matches, thoughts.tolist(), chosen, pointed)
 
 
 def _prepared(
     model: Qwen2_5_VLForConditionalGeneration,
     vision: Learns,
     looking_weights: Mapping[str, float] | None,
+    heads_from: Path | None,
     compile_text: bool,
 ) -> Looking:
-    """Make a model quick on a CPU, in the training format; returns its looking heads."""
+    """Make a model quick where it is trained, in the training form; returns its looking heads."""
     linear_patch_embedding(model.model.visual)
-    to_training_dtype(model)
+    to_training_form(model)
     let_vision_learn(model, vision)
     use_block_attention(model.model.language_model)
     use_window_attention(model.model.visual)
     looking = Looking(model, looking_weights)
-    to_training_dtype(looking)
-    if compile_text and shutil.which("g++"):
+    if heads_from and (earlier := load_state(heads_from / "state.pt")):
+        looking.load_state_dict(earlier["looking"])
+    to_training_form(looking)
+    if compile_text and training_device().type == "cpu" and shutil.which("g++"):
         for layer in model.model.language_model.layers:
             layer.compile(dynamic=True)
     return looking

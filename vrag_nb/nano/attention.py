@@ -1,4 +1,4 @@
-"""Attention in blocks of queries: what the nano models use on a CPU instead of PyTorch's fused kernel.
+"""Attention in blocks of queries: what the nano models use on a CPU instead of PyTorch's fused kernel, which GPUs keep.
 
 The fused kernel also computes the half of the scores that a causal mask throws away, and its products gain little from
 bfloat16. Here a block of queries meets only the keys before its
@@ -63,10 +63,14 @@ AttentionMaskInterface.register(NAME, flash_attention_mask)  # the mask as it ca
 
 
 def use_block_attention(*towers: nn.Module) -> None:
-    """Switch towers of a transformers model to `block_attention`; saved checkpoints load with the usual kernels."""
+    """Switch towers of a transformers model to `block_attention`; saved checkpoints load with the usual kernels.
+
+    Those on a GPU stay as they are: the fused kernel is faster there.
+    """
     for tower in towers:
         config: Any = tower.config
-        config._attn_implementation = NAME
+        if next(tower.parameters()).device.type == "cpu":
+            config._attn_implementation = NAME
 
 
 SCORES = 4_000_000  # so many scores are held at once
@@ -77,8 +81,10 @@ def window_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
     """Attention within windows of tokens that follow one another: query, key, value (n, heads, d), result the same.
 
     ends: (windows + 1,) where the windows begin and end, from 0 to n. transformers calls the fused kernel window by
-    window, hundreds of times a batch; here all short windows of one length are one product.
+    window, hundreds of times a batch; here all short windows of one length are one product, on a GPU all windows.
     """
+    if query.is_cuda:
+        return padded_attention(query, key, value, ends)
     lengths = ends[1:] - ends[:-1]
     tokens = torch.arange(len(query), device=query.device)
     order = torch.repeat_interleave(lengths, lengths).argsort(stable=True)  # windows of one length side by side
@@ -93,6 +99,22 @@ def window_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
             done.append(met.transpose(1, 2).flatten(0, 1))
             start = end
     return torch.cat(done)[torch.empty_like(order).index_put_((order,), tokens)]
+
+
+def padded_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+    """`window_attention` as one call of the fused kernel, every window padded to the longest."""
+    count, lengths = len(query), ends[1:] - ends[:-1]
+    longest = int(lengths.max())
+    window = torch.repeat_interleave(torch.arange(len(lengths), device=ends.device), lengths, output_size=count)
+    place = window * longest + torch.arange(count, device=ends.device) - ends[window]
+    padded = (tensor.new_zeros(len(lengths) * longest, *tensor.shape[1:]) for tensor in (query, key, value))
+    query, key, value = (
+        empty.index_copy(0, place, tensor).unflatten(0, (-1, longest)).transpose(1, 2)
+        for empty, tensor in zip(padded, (query, key, value), strict=True)
+    )
+    inside = torch.arange(longest, device=ends.device) < lengths[:, None]
+    met = scaled_dot_product_attention(query, key, value, inside[:, None, None])
+    return met.transpose(1, 2).flatten(0, 1)[place]
 
 
 def _met(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
@@ -118,10 +140,15 @@ def use_window_attention(visual: nn.Module) -> None:
 
 
 def linear_patch_embedding(visual: Any) -> None:
-    """Compute a tower's patch embedding as a matrix product: kernel equals stride; Conv3d is slow on a CPU."""
+    """Compute a tower's patch embedding as a matrix product: kernel equals stride; Conv3d is slow on a CPU.
+
+    Patches may be of one frame (`nano.patches`): an image is a video of the same two.
+    """
     convolution = visual.patch_embed.proj
 
     def forward(patches: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.linear(patches.to(convolution.weight.dtype), convolution.weight.flatten(1))
+        weight = convolution.weight
+        kernel = (weight if patches.shape[1] == weight[0].numel() else weight.sum(2)).flatten(1)
+        return torch.nn.functional.linear(patches.to(kernel.dtype), kernel)
 
     visual.patch_embed.forward = forward

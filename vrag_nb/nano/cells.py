@@ -82,7 +82,7 @@ def cell_loss(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor
     """Cross entropy of (..., CELLS, CLASSES) against uint8 targets, blank cells weighing less; accuracy elsewhere."""
     wanted = targets.long().flatten()
     wanted[wanted == UNASKED] = IGNORE
-    weight = torch.ones(CLASSES)
+    weight = torch.ones(CLASSES, device=logits.device)
     weight[0] = BLANK_WEIGHT
     flat = logits.reshape(-1, CLASSES).float()
     loss = nn.functional.cross_entropy(flat, wanted, weight=weight, ignore_index=IGNORE)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -71,6 +71,16 @@ class DrawnPage:
 
     def window(self, box: Box | None = None, budget: Budget = BUDGET) -> tuple[Image.Image, list[Glyph]]:
         """The crop `box` (page pixels; None: the page) at the size a model is shown, and its glyphs there."""
+        if box is None and budget == BUDGET:
+            return self._whole
+        return self._window(box, budget)
+
+    @cached_property
+    def _whole(self) -> tuple[Image.Image, list[Glyph]]:
+        """The whole page as an agent sees it, time and again."""
+        return self._window(None, BUDGET)
+
+    def _window(self, box: Box | None, budget: Budget) -> tuple[Image.Image, list[Glyph]]:
         x0, y0, x1, y1 = (round(v) for v in (box or (0, 0, *self.image.size)))
         size = budget.size(x1 - x0, y1 - y0)
         return render(self.image, (x0, y0, x1, y1), size), self.glyphs_in(box, budget)
@@ -228,14 +238,14 @@ class Rotation(Generic[Deck]):
 class DeckPool(Rotation[tuple[list[DrawnPage], list[Question]]]):
     """A rotating pool of rendered decks. `make_deck(seed)` draws one: (PDF bytes, questions)."""
 
-    def __init__(self, make_deck: MakeDeck, size: int = 12, draws_per_deck: int = 60) -> None:
-        super().__init__(partial(rendered_deck, make_deck), size, draws_per_deck)
+    def __init__(self, make_deck: MakeDeck, size: int = 12, draws_per_deck: int = 60, titled: bool = True) -> None:
+        super().__init__(partial(rendered_deck, make_deck, titled=titled), size, draws_per_deck)
 
 
-def rendered_deck(make_deck: MakeDeck, seed: int) -> tuple[list[DrawnPage], list[Question]]:
+def rendered_deck(make_deck: MakeDeck, seed: int, titled: bool = True) -> tuple[list[DrawnPage], list[Question]]:
     pdf, questions = make_deck(seed)
     with pymupdf.open(stream=pdf, filetype="pdf") as document:
-        titles = page_titles(document)
+        titles = page_titles(document) if titled else {}
         pages = [DrawnPage.render(page, titles.get(number, "")) for number, page in enumerate(document, start=1)]
     return pages, questions
 

@@ -29,13 +29,17 @@ from vrag_nb.nano.attention import linear_patch_embedding, use_block_attention, 
 from vrag_nb.nano.deck_tasks import DeckPool, DrawnPage, repainted
 from vrag_nb.nano.glyphs import Glyph, GlyphHead, glyph_loss, slot_targets
 from vrag_nb.nano.model import FACTOR
-from vrag_nb.nano.optimisation import Optimisers, to_training_dtype, training_dtype
+from vrag_nb.nano.optimisation import Optimisers, to_training_form, training_device
+from vrag_nb.nano.patches import seen, tower_inputs
 from vrag_nb.nano.prose import drawn_document
+from vrag_nb.nano.replay import Replay
 from vrag_nb.nano.retriever import (
     PAGE_BUDGET,
+    Matching,
     SeenPage,
     listed_words,
     match_batch,
+    matching,
     span_query,
     word_squares,
 )
@@ -50,30 +54,29 @@ GLYPH_WEIGHT = 0.5
 
 @dataclass(frozen=True)
 class FindingBatch:
-    """Pages to see and the queries of each.
+    """Pages to see and what is asked of them.
 
-    pixels: (patches, 1176), grids: (pages, 3), glyphs: (squares, SLOTS). words: per page (plain word, its squares).
-    queries: ROUNDS times one of each page. lists: words of each page in random order, for the loss on words.
+    images: `patches.tower_inputs`. glyphs: (squares, SLOTS). matching: of the pages, with ROUNDS queries of each.
     """
 
-    pixels: torch.Tensor
-    grids: torch.Tensor
+    images: dict[str, torch.Tensor]
     glyphs: torch.Tensor
-    words: list[list[tuple[str, list[int]]]]
-    queries: list[str]
-    lists: list[str]
+    matching: Matching
 
-    def seen(self, tokens: torch.Tensor) -> list[SeenPage]:
-        """The pages with what the tower made of them, (squares, width)."""
-        parts = tokens.split((self.grids.prod(-1) // 4).tolist())
-        return [SeenPage(*page) for page in zip(parts, self.grids, self.words, strict=True)]
+    def to(self, device: torch.device) -> FindingBatch:
+        images = {name: tensor.to(device) for name, tensor in self.images.items()}
+        return FindingBatch(images, self.glyphs.to(device), self.matching.to(device))
 
 
 class FindingBatches(IterableDataset):
     """Endless `FindingBatch`es of `decks` decks with `pages` pages each, or of as many pages of prose."""
 
-    def __init__(self, pool: DeckPool, processor: ColQwen2_5_Processor, decks: int, pages: int, seed: str) -> None:
-        self.pool, self.processor, self.decks, self.pages, self.seed = pool, processor, decks, pages, seed
+    def __init__(
+        self, pool: DeckPool, model: ColQwen2_5, processor: ColQwen2_5_Processor, decks: int, pages: int, seed: str
+    ) -> None:
+        """model: whose configuration tells where tokens stand; workers touch none of its weights."""
+        self.pool, self.model, self.processor = pool, model, processor
+        self.decks, self.pages, self.seed = decks, pages, seed
 
     def __iter__(self) -> Iterator[FindingBatch]:
         if worker := torch.utils.data.get_worker_info():
@@ -90,19 +93,18 @@ class FindingBatches(IterableDataset):
 
     def _batch(self, rng: random.Random, drawn: Sequence[tuple[list[str], DrawnPage]]) -> FindingBatch:
         images = [page.image for _, page in drawn]
-        inputs = self.processor.image_processor(images=images, do_resize=False, return_tensors="pt")
         sizes = [(image.width // FACTOR, image.height // FACTOR) for image in images]
         words = [word_squares(page, *size) for (_, page), size in zip(drawn, sizes, strict=True)]
-        bare = [SeenPage(torch.zeros(0), torch.zeros(0), row) for row in words]
-        asked = [asked_of(rng, queries, page) for (queries, _), page in zip(drawn, bare, strict=True)]
         glyphs = [slot_targets(page.glyphs, *size, slots=SLOTS) for (_, page), size in zip(drawn, sizes, strict=True)]
+        inputs = tower_inputs(images, self.model.config.vision_config)
+        pages = [
+            SeenPage(torch.zeros(0), grid, row) for grid, row in zip(inputs["grid_thw"], words, strict=True)
+        ]
+        asked = [asked_of(rng, queries, page) for (queries, _), page in zip(drawn, pages, strict=True)]
+        queries = [query for turn in zip(*asked, strict=True) for query in turn]
+        lists = [listed_words(rng, page) for page in pages]
         return FindingBatch(
-            inputs["pixel_values"].to(training_dtype()),
-            inputs["image_grid_thw"],
-            torch.cat(glyphs),
-            words,
-            [query for turn in zip(*asked, strict=True) for query in turn],
-            [listed_words(rng, one) for one in bare],
+            inputs, torch.cat(glyphs), matching(self.model, self.processor, pages, queries, lists)
         )
 
 
@@ -170,14 +172,6 @@ def stacked(above: DrawnPage, below: DrawnPage) -> DrawnPage:
     return DrawnPage(sheet, above.glyphs + glyphs, above.words + words)
 
 
-def see(visual: Any, batch: FindingBatch) -> torch.Tensor:
-    """The merged tokens of a batch's pages, (squares, width). Page by page: what a page needs stays in the cache."""
-    pixels = batch.pixels.split(batch.grids.prod(-1).tolist())
-    return torch.cat(
-        [visual(one, grid_thw=grid[None]).pooler_output for one, grid in zip(pixels, batch.grids, strict=True)]
-    )
-
-
 def train_finding(
     model: ColQwen2_5,
     processor: ColQwen2_5_Processor,
@@ -193,6 +187,7 @@ def train_finding(
     adamw_lr: float = 6e-4,
     decay: float = 0.5,
     workers: int = 1,
+    save_every: int = 50,
     compile_text: bool = True,
 ) -> None:
     """Train all of the retriever in place for a wall-clock budget; resumable. Logs in-batch accuracies.
@@ -203,25 +198,29 @@ def train_finding(
     visual: Any = model.visual
     head = GlyphHead(model.config.text_config.hidden_size, SLOTS)
     linear_patch_embedding(visual)
-    to_training_dtype(model)
-    to_training_dtype(head)
+    to_training_form(model)
+    to_training_form(head)
     use_block_attention(model.language_model)
     use_window_attention(visual)
-    if compile_text and shutil.which("g++"):
+    if compile_text and training_device().type == "cpu" and shutil.which("g++"):
         for layer in model.language_model.layers:
             layer.compile(dynamic=True)
     optimisers = Optimisers([*model.named_parameters(), *head.named_parameters()], muon_lr, adamw_lr, decay=decay)
-    training = Training(folder, {"model": model, "head": head}, optimisers, seconds, steps=steps, save_every=50)
-    batches = FindingBatches(pool, processor, decks, pages, f"{seed * 7919 + training.step}/{replicas.rank()}")
+    training = Training(folder, {"model": model, "head": head}, optimisers, seconds, steps=steps, save_every=save_every)
+    batches = FindingBatches(pool, model, processor, decks, pages, f"{seed * 7919 + training.step}/{replicas.rank()}")
     loader = iter(DataLoader(batches, batch_size=None, num_workers=workers, prefetch_factor=2 if workers else None))
+    replay = Replay(loader, lambda _: "pages") if training_device().type == "cuda" else None
     model.train()
     for _ in training:
-        batch: FindingBatch = training.next(loader)
-        tokens = see(visual, batch)
+        drawn: FindingBatch = replay.next("pages") if replay else training.next(loader)
+        if replay:
+            training.tell(fresh=replay.fresh)
+        batch = drawn.to(training_device())
+        tokens = seen(visual, batch.images)
         on_glyphs, glyphs = glyph_loss(head(tokens), batch.glyphs)
-        seen = batch.seen(tokens)
-        matched = match_batch(model, processor, seen, batch.queries, batch.lists)
+        matched = match_batch(model, batch.matching, tokens)
         (matched.on_words + matched.on_pages + GLYPH_WEIGHT * on_glyphs).backward()
         losses = {"loss": matched.on_pages, "word_loss": matched.on_words, "glyph_loss": on_glyphs}
-        training.tell(**{name: loss.item() for name, loss in losses.items()})
+        training.kept["tokens"] = training.kept.get("tokens", 0) + int(drawn.matching.pages["attention_mask"].sum())
+        training.tell(tokens=training.kept["tokens"], **{name: loss.item() for name, loss in losses.items()})
         training.blend(accuracy=matched.right, words=matched.words_right, glyphs=glyphs)

@@ -106,7 +106,7 @@ class LetterHead(nn.Module):
         nn.init.zeros_(self.name.weight)
 
     def forward(self, tokens: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-        turns = places[:, :, None] * torch.pi * torch.arange(1, self.WAVES + 1)
+        turns = places[:, :, None] * torch.pi * torch.arange(1, self.WAVES + 1, device=places.device)
         waves = torch.cat([turns.sin(), turns.cos()], -1).flatten(1).to(tokens.dtype)
         return self.name(nn.functional.gelu(self.see(self.norm(tokens)) * (1 + self.place(waves))))
 

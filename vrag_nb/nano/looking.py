@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -60,8 +60,7 @@ class Look:
     letters: Sequence[tuple[float, float]] = ()
 
 
-@dataclass(frozen=True)
-class Pointers:
+class Pointers(NamedTuple):
     """What one head should say: n tokens by row and position, and the right squares, (n, length) bool.
 
     parts: (n,) which of PARTS parts of the square, for letters.
@@ -87,6 +86,11 @@ class Targets:
     places: torch.Tensor
     pointers: Mapping[str, Pointers]
     glyphs: torch.Tensor
+
+    def to(self, device: torch.device) -> Targets:
+        moved = {name: Pointers(*(part.to(device) for part in found)) for name, found in self.pointers.items()}
+        whole = (tensor.to(device) for tensor in (self.is_square, self.cues, self.places))
+        return Targets(*whole, moved, self.glyphs.to(device))
 
 
 def covered_squares(boxes: Sequence[Box], columns: int, rows: int, share: float = 0.2) -> torch.Tensor:
@@ -157,7 +161,7 @@ class Looking(nn.Module):
             if not len(wanted.rows):
                 continue
             scores = self.pointers[name](self._seen[name], wanted.rows, wanted.positions)
-            before = torch.arange(scores.shape[1]) < wanted.positions[:, None]
+            before = torch.arange(scores.shape[1], device=scores.device) < wanted.positions[:, None]
             scores = scores.masked_fill(~(targets.is_square[wanted.rows] & before), -1e4)
             on_squares = scores.logsumexp(-1) - scores.masked_fill(~wanted.squares, -1e4).logsumexp(-1)
             total = total + self.weights[name] * on_squares.mean()

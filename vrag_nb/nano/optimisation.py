@@ -1,7 +1,7 @@
 """What every nano training run shares: optimisers, schedule, resumable state.
 
-Matrices of the towers' blocks are updated by Muon (orthogonalised momentum), everything else by AdamW. Where the CPU
-is no faster in bfloat16, everything is done in float32.
+Matrices of the towers' blocks are updated by Muon (orthogonalised momentum), everything else by AdamW. Training runs on
+a GPU where there is one, in bfloat16; on a CPU that is no faster in it, everything is done in float32.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -134,21 +135,31 @@ def progress(spent: float, seconds: float, step: int, steps: int | None) -> floa
     return max(spent / seconds, step / steps if steps else 0.0)
 
 
+@cache  # asked before worker processes are forked, which may not ask CUDA any more
+def training_device() -> torch.device:
+    """Where training runs: the GPU where there is one."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
 def training_dtype() -> torch.dtype:
-    """bfloat16 where the processor multiplies faster in it than in float32, else float32.
+    """bfloat16 on a GPU, and where the processor multiplies faster in it than in float32; else float32.
 
     Where it is emulated it is many times as slow; Intel's AVX-512 without AMX has it, at half the speed of float32
     (`benchmarks/number_formats.py` times both).
     """
+    if training_device().type == "cuda":
+        return torch.bfloat16
     able = torch.cpu.get_capabilities()
     quick = any(able.get(name) for name in ("amx_bf16", "bf16"))  # "bf16": what ARM calls it
     vectors = able.get("avx512_bf16") and "Intel" not in str(able.get("cpu_name"))
     return torch.bfloat16 if quick or vectors else torch.float32
 
 
-def to_training_dtype(model: nn.Module) -> None:
-    """Cast the parameters, not the buffers: rotary frequencies in bfloat16 would blur positions."""
-    for parameter in model.parameters():
+def to_training_form(module: nn.Module) -> None:
+    """Put a module on the training device and cast its parameters; buffers are not cast: rotary frequencies in bfloat16
+    would blur positions."""
+    module.to(training_device())
+    for parameter in module.parameters():
         parameter.data = parameter.data.to(training_dtype())
 
 

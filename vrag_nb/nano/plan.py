@@ -10,7 +10,7 @@ from pydoc_data.topics import topics
 from typing import Any
 
 import torch
-from transformers import PreTrainedTokenizerBase, Qwen2_5_VLForConditionalGeneration
+from transformers import PreTrainedTokenizerBase, Qwen2_5_VLForConditionalGeneration, Qwen2_5_VLProcessor
 
 from vrag_nb.documents.decks.generate import pretraining_deck
 from vrag_nb.nano import replicas
@@ -25,7 +25,8 @@ from vrag_nb.records import Question, read_questions
 class Recipe:
     """Budgets (seconds), places, and how much is drawn: decks for the retriever, files of windows for `see`.
 
-    retriever: the name of the one that `weigh` is about.
+    retriever: the name of the one that `weigh` is about. workers: processes that draw for a stage. times, rate: batches
+    and learning rates of `perceive`, `settle` and `find` are so many times as large.
     """
 
     runs: Path = Path("data/runs/nano")
@@ -33,6 +34,9 @@ class Recipe:
     corpus: Path = Path("data/corpora/decks")
     seed: int = 0
     threads: int = 2
+    workers: int = 1
+    times: int = 1
+    rate: float = 1.0
     read_seconds: float = 1200
     read_pages_seconds: float = 3600
     spell_seconds: float = 900
@@ -42,7 +46,7 @@ class Recipe:
     act_seconds: float = 2400
     settle_seconds: float = 5400
     see_seconds: float = 1800
-    perceive_seconds: float = 1500
+    perceive_seconds: float = 2400
     find_seconds: float = 5400
     sharpen_seconds: float = 1800
     hone_seconds: float = 2400
@@ -66,7 +70,7 @@ class Recipe:
 
 
 def tokenizer() -> PreTrainedTokenizerBase:
-    """The nano tokenizer; its text is the manual that comes with Python, so it is the same on every machine."""
+    """The nano tokenizer; its text is the manual that comes with Python, the same on every machine with that Python."""
     return build_tokenizer(topics.values())
 
 
@@ -118,6 +122,11 @@ def latest_agent(recipe: Recipe) -> Qwen2_5_VLForConditionalGeneration:
     return Qwen2_5_VLForConditionalGeneration.from_pretrained(recipe.latest("nano-agent"), dtype=torch.float32)
 
 
+def processor_of(model: Qwen2_5_VLForConditionalGeneration) -> Qwen2_5_VLProcessor:
+    """What lies beside the weights of a model that was loaded: a tokenizer built anew may differ, as Pythons' manuals do."""
+    return Qwen2_5_VLProcessor.from_pretrained(model.name_or_path)
+
+
 def letters_head(recipe: Recipe) -> dict[str, Any] | None:
     """What `see` has taught to tell letters off a tower's tokens, where it has run: weights of a `CellHead`."""
     seen = load_state(recipe.runs / "see" / "state.pt")
@@ -130,6 +139,6 @@ def tower_windows(recipe: Recipe) -> WindowFiles:
         draw_windows, recipe.runs / "windows", partial(mixed_deck, recipe), recipe.window_files, seed=recipe.seed
     )
     if replicas.rank() == 0:
-        draw(processes=recipe.threads)
+        draw(processes=max(recipe.threads, recipe.workers))
     replicas.wait()
     return draw()

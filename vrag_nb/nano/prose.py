@@ -10,7 +10,8 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
+from itertools import accumulate
 from pydoc_data.topics import topics
 
 from PIL import Image, ImageDraw, ImageFont
@@ -126,7 +127,7 @@ class _Canvas:
         while text and font.getlength(text) > (right - left) * DRAWN_AT:
             text = text[:-1]
         self.draw.text((left * DRAWN_AT, top * DRAWN_AT), text, font=font, fill=self.ink)
-        edges = [left + font.getlength(text[:n]) / DRAWN_AT for n in range(len(text) + 1)]
+        edges = list(accumulate((advance(font, letter) / DRAWN_AT for letter in text), initial=left))
         middle = top + size * 0.62
         self.glyphs += [
             Glyph(c, (a + b) / 2, middle, self.line) for c, a, b in zip(text, edges, edges[1:], strict=False)
@@ -136,7 +137,14 @@ class _Canvas:
 
 def _filled(words: Iterator[str], font: ImageFont.FreeTypeFont, width: float, start: str) -> str:
     """A line of words about as long as the column is wide; the last may be cut off at its edge."""
-    text = start
-    while font.getlength(text) < width:
-        text += next(words) + " "
+    text, length = start, font.getlength(start)
+    while length < width:
+        word = next(words) + " "
+        text, length = text + word, length + sum(advance(font, letter) for letter in word)
     return text.rsplit(" ", 2)[0]
+
+
+@lru_cache(maxsize=50_000)
+def advance(font: ImageFont.FreeTypeFont, letter: str) -> float:
+    """How far a letter moves the next one, in pixels; kerning, a fraction of a pixel, is left out."""
+    return font.getlength(letter)

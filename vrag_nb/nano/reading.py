@@ -25,7 +25,7 @@ from vrag_nb.nano import replicas
 from vrag_nb.nano.attention import linear_patch_embedding, use_window_attention
 from vrag_nb.nano.glyphs import Glyph, GlyphHead, LetterHead, glyph_loss, letter_targets, slot_targets
 from vrag_nb.nano.model import FACTOR
-from vrag_nb.nano.optimisation import Optimisers, load_state, to_training_dtype
+from vrag_nb.nano.optimisation import Optimisers, load_state, to_training_form
 from vrag_nb.nano.scribbles import scribble
 from vrag_nb.nano.training import Training
 
@@ -127,7 +127,7 @@ def train_reading(
     if heads_from and (earlier := load_state(heads_from / "state.pt")):
         reader.glyphs.load_state_dict(earlier["head"])
         reader.letters.load_state_dict(earlier["letters"])
-    to_training_dtype(reader)
+    to_training_form(reader)
     optimisers = Optimisers(reader.named_parameters(), muon_lr, adamw_lr, decay=decay)
     parts = {"visual": reader.visual, "head": reader.glyphs, "letters": reader.letters}
     training = Training(folder, parts, optimisers, seconds, steps=steps, save_every=200)

@@ -30,6 +30,7 @@ from __future__ import annotations
 import argparse
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,7 @@ from vrag_nb.nano.expert import ExpertSamples, ExpertTurns
 from vrag_nb.nano.looking import WEIGHTS
 from vrag_nb.nano.lookups import drawn_table, loose_lines, reading_strip, sought_table
 from vrag_nb.nano.model import build_processor, save_checkpoint
+from vrag_nb.nano.optimisation import training_device
 from vrag_nb.nano.panel_turns import PanelTurns
 from vrag_nb.nano.plan import (
     Recipe,
@@ -54,13 +56,13 @@ from vrag_nb.nano.plan import (
     letters_head,
     load_earlier,
     mixed_deck,
+    processor_of,
     tokenizer,
     tower_windows,
 )
 from vrag_nb.nano.reading import Drawing, draw_scribble, train_reading
 from vrag_nb.nano.retriever_stages import find, hone, match, retrieve, sharpen, twin, weigh
 from vrag_nb.nano.seeing import WindowLessons, train_held
-from vrag_nb.nano.title_turns import TitleTurns
 from vrag_nb.nano.wording import copied_words, searches
 
 NEXT = "nano-agent-next"  # what stages `see` and `settle` make
@@ -178,7 +180,7 @@ def _train_agent(
     rate: float = 1.0,
     **options: Any,
 ) -> None:
-    processor = build_processor(tokenizer())
+    processor = processor_of(model)
     train_streams(
         model,
         processor,
@@ -202,25 +204,21 @@ def see(recipe: Recipe) -> None:
     model = latest_agent(recipe)
     train_held(model.model.visual, tower_windows(recipe), recipe.runs / "see", recipe.see_seconds, recipe.seed)
     if replicas.rank() == 0:
-        save_checkpoint(model, build_processor(tokenizer()), recipe.models / NEXT)
+        save_checkpoint(model, processor_of(model), recipe.models / NEXT)
 
 
 def settle(recipe: Recipe) -> None:
-    """The agent learns to use what its tower sees since `see`: the lessons of `act`, with more reading in them.
+    """The agent learns to use what its tower sees: the lessons of `act`, with more reading in them.
 
-    What it makes lies beside the shipped agent until it is better, as NEXT. The tower's blocks stay as they are; its
-    merger learns, and is asked for the cells of windows too: left to what answers ask of it, it forgot letters. The
-    looking heads begin anew and weigh little: what they say at first is noise.
+    It begins as the base of `perceive` where there is a new one, with the looking heads of that stage, and lies beside
+    the shipped agent until it is better, as NEXT.
     """
-    model = latest_agent(recipe)
-    torch.manual_seed(recipe.seed)
-    lessons = WindowLessons(model.model.visual, tower_windows(recipe), seed=recipe.seed)
-    if head := letters_head(recipe):
-        lessons.head.load_state_dict(head)
-    quietly = {name: 0.3 * weight for name, weight in WEIGHTS.items()}
-    options: dict[str, Any] = {"looking_weights": quietly, "windows": lessons, "decision_weight": 0.5, "decay": 0.9}
-    streams, runs = settling(recipe), recipe.runs / "settle"
-    _train_agent(recipe, model, streams, runs, recipe.settle_seconds, name=NEXT, rate=0.5, **options)
+    perceived = recipe.models / "nano-base-next"
+    begun = recipe.models / NEXT
+    folder = next(one for one in (begun, perceived, recipe.models / "nano-agent") if (one / "config.json").is_file())
+    model = Qwen2_5_VLForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
+    heads = recipe.runs / "perceive" if folder == perceived else None
+    _teach_on(recipe, model, settling(recipe), "settle", NEXT, heads_from=heads, decision_weight=0.5, decay=0.9)
 
 
 def settling(recipe: Recipe) -> list[Stream]:
@@ -228,36 +226,31 @@ def settling(recipe: Recipe) -> list[Stream]:
 
     A deck is drawn and rendered in a seventh of a second, so hardly a question comes twice.
     """
-    pool = DeckPool(partial(mixed_deck, recipe, drawn=0.8), size=14, draws_per_deck=10)
-    panels = DeckPool(pretraining_panels, size=20, draws_per_deck=15)
+    pool = DeckPool(partial(mixed_deck, recipe, drawn=0.8), size=14, draws_per_deck=40, titled=False)
+    panels = DeckPool(pretraining_panels, size=20, draws_per_deck=20)
     return [
-        Stream("act", ExpertSamples(pool, max_turns=5), 1, buckets=8),
-        Stream("turn", ExpertTurns(pool), 14, buckets=4),
-        Stream("title", TitleTurns(partial(pretraining_deck, questions=(60, 90))), 32, buckets=4),
+        Stream("act", ExpertSamples(pool, max_turns=5), 3, buckets=4),
+        Stream("turn", ExpertTurns(pool), 16, buckets=4),
         Stream("panel", PanelTurns(panels), 10, buckets=4),
-        Stream("read", reading_strip, 16, promote_at=0.5, difficulty_step=0.02, difficulty=0.2),
-        Stream("lines", loose_lines, 14, buckets=4, promote_at=0.5, difficulty_step=0.02, difficulty=0.2),
-        Stream("table", drawn_table, 4, difficulty=0.5),
-        Stream("sought", sought_table, 8, difficulty=0.5),
-        Stream("search", searches(pool), 1, buckets=4),
+        Stream("read", reading_strip, 10, promote_at=0.5, difficulty_step=0.02, difficulty=0.4),
+        Stream("lines", loose_lines, 12, buckets=4, promote_at=0.5, difficulty_step=0.02, difficulty=0.4),
+        Stream("table", drawn_table, 4, difficulty=0.6),
+        Stream("sought", sought_table, 8, difficulty=0.6),
+        Stream("search", searches(pool), 2, buckets=4),
     ]
 
 
 def perceive(recipe: Recipe) -> None:
-    """A base on the agent's tower: the agent is asked what a base is, until it no longer acts.
+    """A base that reads: the agent is asked what a base is, until it no longer acts.
 
-    The tower stays as it is. What it makes lies beside the shipped base until it is better, as `nano-base-next`.
+    What it makes lies beside the shipped base until it is better, as `nano-base-next`.
     """
-    quietly = {name: 0.3 * weight for name, weight in WEIGHTS.items()}
-    options: dict[str, Any] = {"looking_weights": quietly, "vision": "nothing", "decay": 0.6}
-    streams, runs = perceiving(recipe), recipe.runs / "perceive"
-    model, seconds = latest_agent(recipe), recipe.perceive_seconds
-    _train_agent(recipe, model, streams, runs, seconds, name="nano-base-next", rate=0.5, **options)
+    _teach_on(recipe, latest_agent(recipe), perceiving(recipe), "perceive", "nano-base-next", decay=0.6)
 
 
 def perceiving(recipe: Recipe) -> list[Stream]:
-    """`lessons` in the smaller batches of `settling`, with its reading: nothing of the agent's protocol."""
-    pool = DeckPool(partial(mixed_deck, recipe, drawn=0.8), size=14, draws_per_deck=10)
+    """`lessons` in smaller batches, with reading: nothing of the agent's protocol."""
+    pool = DeckPool(partial(mixed_deck, recipe, drawn=0.8), size=14, draws_per_deck=40, titled=False)
     return [
         Stream("copy", copied_words, 8, buckets=4),
         Stream("search", searches(pool), 8, buckets=4),
@@ -268,6 +261,34 @@ def perceiving(recipe: Recipe) -> list[Stream]:
         Stream("lines", loose_lines, 10, buckets=4, promote_at=0.5, difficulty_step=0.02, difficulty=0.3),
         Stream("table", drawn_table, 6, difficulty=0.6),
     ]
+
+
+TOGETHER = {"deck": "page", "point": "page", "match": "page"}  # streams that share a batch on a GPU; the short ones:
+TOGETHER |= dict.fromkeys(("copy", "search", "panel", "read", "lines", "table", "sought"), "short")
+
+
+def _teach_on(
+    recipe: Recipe,
+    model: Qwen2_5_VLForConditionalGeneration,
+    streams: list[Stream],
+    stage: str,
+    name: str,
+    **options: Any,
+) -> None:
+    """Teach a model all of whose parts go on learning, its tower asked for the cells of windows in every step: left to
+    what answers ask of it, it forgets letters. Looking heads weigh little: what they say at first is noise.
+    """
+    torch.manual_seed(recipe.seed)
+    lessons = WindowLessons(model.model.visual, tower_windows(recipe), 16 * recipe.times, seed=recipe.seed)
+    if head := letters_head(recipe):
+        lessons.head.load_state_dict(head)
+    if training_device().type == "cuda":
+        streams = [replace(stream, group=TOGETHER.get(stream.name, "")) for stream in streams]
+    quietly = {name: 0.3 * weight for name, weight in WEIGHTS.items()}
+    options = {"looking_weights": quietly, "windows": lessons, "vision": "all", **options}
+    options |= {"workers": recipe.workers, "times": recipe.times, "save_every": 50 * recipe.times**2}
+    runs, seconds = recipe.runs / stage, getattr(recipe, f"{stage}_seconds")
+    _train_agent(recipe, model, streams, runs, seconds, name=name, rate=0.5 * recipe.rate, **options)
 
 
 STAGES: dict[str, Callable[[Recipe], None]] = {
@@ -324,11 +345,17 @@ def main() -> None:
     parser.add_argument("--decks", type=int, default=Recipe.retriever_decks, help="so many are drawn for the retriever")
     parser.add_argument("--retriever", default=Recipe.retriever, help="whose query tokens `weigh` weighs")
     parser.add_argument("--scale", type=float, default=1.0, help="multiply every budget")
+    parser.add_argument("--workers", type=int, default=Recipe.workers, help="processes that draw")
+    parser.add_argument("--times", type=int, default=Recipe.times, help="multiply batches")
+    parser.add_argument("--rate", type=float, default=Recipe.rate, help="multiply learning rates")
     arguments = parser.parse_args()
     run_stages(
         Recipe.scaled(
             arguments.scale,
             threads=arguments.threads,
+            workers=arguments.workers,
+            times=arguments.times,
+            rate=arguments.rate,
             retriever_decks=arguments.decks,
             retriever=arguments.retriever,
         ),

@@ -40,7 +40,7 @@ from vrag_nb.nano.attention import use_block_attention
 from vrag_nb.nano.deck_tasks import DrawnPage
 from vrag_nb.nano.looking import covered_squares
 from vrag_nb.nano.model import FACTOR, MIN_PIXELS
-from vrag_nb.nano.optimisation import Optimisers, to_training_dtype, training_dtype
+from vrag_nb.nano.optimisation import Optimisers, to_training_form, training_device, training_dtype
 from vrag_nb.nano.training import Training
 from vrag_nb.nano.written import ids_around
 
@@ -130,26 +130,40 @@ def see_pages(
     return seen
 
 
-def embed_seen_pages(model: ColQwen2_5, processor: ColQwen2_5_Processor, pages: Sequence[SeenPage]) -> torch.Tensor:
-    """(pages, length, 128) with zeros at padding: the language half of a page embedding."""
+def page_inputs(
+    model: ColQwen2_5, processor: ColQwen2_5_Processor, squares: Sequence[int], grids: torch.Tensor
+) -> dict[str, torch.Tensor]:
+    """What the language half needs of pages of so many squares besides their tokens. Touches none of `model`'s weights.
+
+    input_ids, attention_mask, mm_token_type_ids: (pages, length), left-padded, as the processor pads; position_ids:
+    (3, pages, length).
+    """
     tokenizer = processor.tokenizer
     head_ids, tail_ids = ids_around(processor)
     pad = tokenizer.convert_tokens_to_ids(processor.image_token)
-    rows = [[*head_ids, *[pad] * len(page.tokens), *tail_ids] for page in pages]
+    rows = [[*head_ids, *[pad] * count, *tail_ids] for count in squares]
     length = max(len(row) for row in rows)
     ids = torch.full((len(rows), length), tokenizer.pad_token_id)
     mask = torch.zeros((len(rows), length), dtype=torch.long)
-    for number, row in enumerate(rows):  # left padding, as the processor pads
+    for number, row in enumerate(rows):
         ids[number, length - len(row) :] = torch.tensor(row)
         mask[number, length - len(row) :] = 1
-    seen = BaseModelOutputWithPooling(pooler_output=tuple(page.tokens for page in pages))  # type: ignore[arg-type]
-    return model(
-        input_ids=ids,
-        attention_mask=mask,
-        mm_token_type_ids=(ids == pad).int(),
-        image_grid_thw=torch.stack([page.grid for page in pages]),
-        mm_encoder_outputs={"image": seen},
-    )
+    inputs = {"input_ids": ids, "attention_mask": mask, "mm_token_type_ids": (ids == pad).int()}
+    return {**inputs, "position_ids": model.get_rope_index(**inputs, image_grid_thw=grids)[0]}
+
+
+def embed_tokens(model: ColQwen2_5, inputs: dict[str, torch.Tensor], tokens: torch.Tensor) -> torch.Tensor:
+    """(pages, length, 128) with zeros at padding: the language half of page embeddings, of `page_inputs` and all their
+    pages' tokens (squares, width)."""
+    seen = BaseModelOutputWithPooling(pooler_output=(tokens,))  # type: ignore[arg-type]
+    return model(**inputs, mm_encoder_outputs={"image": seen})
+
+
+def embed_seen_pages(model: ColQwen2_5, processor: ColQwen2_5_Processor, pages: Sequence[SeenPage]) -> torch.Tensor:
+    """(pages, length, 128) with zeros at padding: the language half of a page embedding."""
+    grids = torch.stack([page.grid for page in pages])
+    inputs = page_inputs(model, processor, [len(page.tokens) for page in pages], grids)
+    return embed_tokens(model, inputs, torch.cat([page.tokens for page in pages]))
 
 
 def embed_query_texts(model: ColQwen2_5, processor: ColQwen2_5_Processor, queries: Sequence[str]) -> torch.Tensor:
@@ -184,46 +198,91 @@ def query_prefixes(processor: ColQwen2_5_Processor, queries: Sequence[str]) -> l
     return found
 
 
-def word_loss(
-    asked: torch.Tensor,
-    found: torch.Tensor,
-    prefixes: Sequence[Sequence[tuple[int, str]]],
-    pages: Sequence[SeenPage],
-    tail: int,
-    temperature: float = 0.05,
-) -> tuple[torch.Tensor, float]:
-    """InfoNCE of tokens of query words against squares, and how often the best square of the batch is a right one.
+def word_targets(
+    prefixes: Sequence[Sequence[tuple[int, str]]], pages: Sequence[SeenPage], length: int, tail: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Which tokens of queries are asked for their word, and where it stands.
 
-    asked: (queries, n, 128). found: (pages, s, 128), left-padded, `tail` tokens after the last square; query i belongs
-    to page i modulo the number of pages. prefixes: `query_prefixes`; those that begin no word of the query's own page
-    are left out.
+    prefixes: `query_prefixes`; query i belongs to page i modulo the number of pages, and those that begin no word of
+    the query's own page are left out. length: of the padded pages, with `tail` tokens after the last square.
+    Returns (n, 2) query and token, and (m, 2) the row of one of these and a right place among all of the pages' tokens.
     """
-    starts = [found.shape[1] - tail - len(page.tokens) for page in pages]
     wanted = {prefix for row in prefixes for _, prefix in row}
     lengths = sorted({len(prefix) for prefix in wanted})
     holding: dict[str, list[int]] = {}
     own: list[set[str]] = [set() for _ in pages]
-    for number, (page, start) in enumerate(zip(pages, starts, strict=True)):
+    for number, page in enumerate(pages):
+        start = (number + 1) * length - tail - int(page.grid.prod()) // 4
         for word, squares in page.words:
             for prefix in wanted.intersection(word[:n] for n in lengths) if squares else ():
-                holding.setdefault(prefix, []).extend(number * found.shape[1] + start + square for square in squares)
+                holding.setdefault(prefix, []).extend(start + square for square in squares)
                 own[number].add(prefix)
-    rows = [
-        (n, place, prefix) for n, row in enumerate(prefixes) for place, prefix in row if prefix in own[n % len(own)]
-    ]
-    if not rows:
+    asked: list[tuple[int, int]] = []
+    right: list[tuple[int, int]] = []
+    for query, row in enumerate(prefixes):
+        for place, prefix in row:
+            if prefix in own[query % len(own)]:
+                right += [(len(asked), square) for square in holding[prefix]]
+                asked.append((query, place))
+    return tuple(torch.tensor(pairs, dtype=torch.long).reshape(-1, 2) for pairs in (asked, right))  # type: ignore[return-value]
+
+
+def word_loss(
+    asked: torch.Tensor, found: torch.Tensor, targets: tuple[torch.Tensor, torch.Tensor], temperature: float = 0.05
+) -> tuple[torch.Tensor, float]:
+    """InfoNCE of tokens of query words against squares, and how often the best square of the batch is a right one.
+
+    asked: (queries, n, 128). found: (pages, length, 128), zeros at padding. targets: `word_targets`.
+    """
+    rows, pairs = targets
+    if not len(rows):
         return found.sum() * 0, 0.0
-    vectors = asked[[query for query, _, _ in rows], [place for _, place, _ in rows]]
-    flat = found.flatten(0, 1)
+    vectors, flat = asked[rows[:, 0], rows[:, 1]], found.flatten(0, 1)
     # in bfloat16 where that is fast, which is off by less than what separates words: these products are large
     dtype = training_dtype()
     scores = (vectors.to(dtype) @ flat.to(dtype).T).float() / temperature
     scores = scores.masked_fill(flat.abs().sum(-1) == 0, -torch.inf)
-    right = torch.zeros(scores.shape, dtype=torch.bool)
-    for row, (_, _, prefix) in enumerate(rows):
-        right[row, holding[prefix]] = True
+    right = torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)
+    right[pairs[:, 0], pairs[:, 1]] = True
     loss = (scores.logsumexp(-1) - scores.masked_fill(~right, -torch.inf).logsumexp(-1)).mean()
     return loss, right.gather(1, scores.argmax(-1, keepdim=True)).float().mean().item()
+
+
+@dataclass(frozen=True)
+class Matching:
+    """What a batch asks besides its pages' tokens, worked out where no GPU waits for it.
+
+    pages: `page_inputs`. texts: the queries, `asked` of them, and then lists of words, as the processor makes them.
+    words: `word_targets`.
+    """
+
+    pages: dict[str, torch.Tensor]
+    texts: dict[str, torch.Tensor]
+    asked: int
+    words: tuple[torch.Tensor, torch.Tensor]
+
+    def to(self, device: torch.device) -> Matching:
+        pages, texts = ({name: tensor.to(device) for name, tensor in part.items()} for part in (self.pages, self.texts))
+        return Matching(pages, texts, self.asked, (self.words[0].to(device), self.words[1].to(device)))
+
+
+def matching(
+    model: ColQwen2_5,
+    processor: ColQwen2_5_Processor,
+    pages: Sequence[SeenPage],
+    queries: Sequence[str],
+    lists: Sequence[str],
+) -> Matching:
+    """queries: one of each page, or several times one of each. lists: words of each page, for the loss over words.
+
+    Of the pages' tokens nothing is asked.
+    """
+    grids = torch.stack([page.grid for page in pages])
+    inputs = page_inputs(model, processor, (grids.prod(-1) // 4).tolist(), grids)
+    batch, texts = processor.process_queries(texts=[*queries, *lists]), [*queries, *lists]
+    length = inputs["input_ids"].shape[1]
+    words = word_targets(query_prefixes(processor, texts), pages, length, tail_length(processor))
+    return Matching(inputs, {name: batch[name] for name in ("input_ids", "attention_mask")}, len(queries), words)
 
 
 class Matched(NamedTuple):
@@ -235,21 +294,15 @@ class Matched(NamedTuple):
     words_right: float
 
 
-def match_batch(
-    model: ColQwen2_5,
-    processor: ColQwen2_5_Processor,
-    pages: Sequence[SeenPage],
-    queries: Sequence[str],
-    lists: Sequence[str],
-) -> Matched:
-    """queries: one of each page, or several times one of each. lists: words of each page, for the loss over words."""
-    texts = [*queries, *lists]
-    embedded = embed_query_texts(model, processor, texts).float()
-    asked, found = embedded[: len(queries)], embed_seen_pages(model, processor, pages).float()
-    on_words, words_right = word_loss(embedded, found, query_prefixes(processor, texts), pages, tail_length(processor))
+def match_batch(model: ColQwen2_5, batch: Matching, tokens: torch.Tensor) -> Matched:
+    """The losses of a batch that lies where the model does; tokens: of all its pages, (squares, width)."""
+    embedded = model(**batch.texts).float()
+    asked, found = embedded[: batch.asked], embed_tokens(model, batch.pages, tokens).float()
+    on_words, words_right = word_loss(embedded, found, batch.words)
     by_page = ColbertLoss(temperature=0.02, normalize_scores=True)
-    on_pages = torch.stack([by_page(turn, found) for turn in asked.split(len(pages))]).mean()
-    right = (page_scores(asked, found).argmax(1) == torch.arange(len(queries)) % len(pages)).float().mean().item()
+    on_pages = torch.stack([by_page(turn, found) for turn in asked.split(len(found))]).mean()
+    gold = torch.arange(len(asked), device=asked.device) % len(found)
+    right = (page_scores(asked, found).argmax(1) == gold).float().mean().item()
     return Matched(on_pages, on_words, right, words_right)
 
 
@@ -333,9 +386,9 @@ def train_retriever(
     centred: the model has been trained before, its projection needs no centring.
     """
     model.visual.requires_grad_(False)
-    to_training_dtype(model)
+    to_training_form(model)
     use_block_attention(model.language_model)
-    if compile_text and shutil.which("g++"):
+    if compile_text and training_device().type == "cpu" and shutil.which("g++"):
         for layer in model.language_model.layers:
             layer.compile(dynamic=True)
     if not centred:
@@ -352,7 +405,8 @@ def train_retriever(
         copied = [rng.random() < span_share or not query for query in queries]
         queries = [span_query(rng, p) if c and p.words else q for c, p, q in zip(copied, shown, queries, strict=True)]
         lists = [listed_words(rng, page) for page in shown]
-        matched = match_batch(model, processor, shown, queries, lists)
+        batch = matching(model, processor, shown, queries, lists).to(training_device())
+        matched = match_batch(model, batch, torch.cat([page.tokens for page in shown]).to(training_device()))
         (matched.on_words + matched.on_pages).backward()
         training.tell(loss=matched.on_pages.item(), word_loss=matched.on_words.item())
         training.blend(accuracy=matched.right, words=matched.words_right)

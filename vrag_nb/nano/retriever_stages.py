@@ -170,16 +170,12 @@ def _train_on(
 
 
 def find(recipe: Recipe) -> None:
-    """All of the shipped retriever learns on: the tower too, on decks and prose drawn for every step.
+    """All of the retriever learns on: the tower too, on decks and prose drawn for every step.
 
-    What is kept is the mean of the weights before and after (Wortsman et al., arXiv 2109.01903): with so little
-    training the end alone knows the training layouts better and others worse.
+    What it makes lies beside the shipped retriever until it is better, as NEXT.
     """
-    folder = recipe.models / "nano-retriever"
-    model = ColQwen2_5.from_pretrained(folder, dtype=torch.float32)
-    before = {name: weight.clone() for name, weight in model.state_dict().items()}
-    processor = ColQwen2_5_Processor.from_pretrained(folder)
-    pool = DeckPool(partial(mixed_deck, recipe), size=16, draws_per_deck=4)
+    model, processor = latest_retriever(recipe)
+    pool = DeckPool(partial(mixed_deck, recipe, drawn=0.8), size=16, draws_per_deck=4, titled=False)
     train_finding(
         model,
         processor,
@@ -187,15 +183,15 @@ def find(recipe: Recipe) -> None:
         recipe.runs / "find",
         recipe.find_seconds,
         seed=recipe.seed,
+        decks=2 * recipe.times,
         pages=5,
-        muon_lr=1.2e-3,
-        adamw_lr=4e-4,
+        muon_lr=1.2e-3 * recipe.rate,
+        adamw_lr=4e-4 * recipe.rate,
         decay=0.6,
-        workers=0,
+        workers=recipe.workers if recipe.workers > 1 else 0,
+        save_every=50 * recipe.times**2,
     )
-    if replicas.rank() == 0:
-        model.load_state_dict({name: weight.lerp(before[name], 0.5) for name, weight in model.state_dict().items()})
-        save_checkpoint(model, processor, folder)
+    _save_next(recipe, model, processor)
 
 
 def sharpen(recipe: Recipe) -> None:

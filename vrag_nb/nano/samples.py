@@ -105,8 +105,16 @@ def _encode(sample: Sample, tokenizer: PreTrainedTokenizerBase) -> tuple[list[in
 
 
 def collate(samples: Sequence[Sample], processor: Qwen2_5_VLProcessor) -> dict[str, torch.Tensor]:
-    """A right-padded batch: input_ids, attention_mask, labels, mm_token_type_ids (batch, length) and the pixels."""
-    tokenizer = processor.tokenizer
+    """`collate_texts` and the pixels: a batch as the model takes it."""
+    batch = collate_texts(samples, processor.tokenizer)
+    images = [image for sample in samples for image in sample.images]
+    if images:
+        batch |= processor.image_processor(images=images, do_resize=False, return_tensors="pt")
+    return batch
+
+
+def collate_texts(samples: Sequence[Sample], tokenizer: PreTrainedTokenizerBase) -> dict[str, torch.Tensor]:
+    """A right-padded batch: input_ids, attention_mask, labels and mm_token_type_ids, (batch, length) each."""
     encoded = [encode(sample, tokenizer) for sample in samples]
     length = max(len(ids) for ids, _ in encoded)
     input_ids = torch.full((len(samples), length), tokenizer.pad_token_id)
@@ -117,16 +125,12 @@ def collate(samples: Sequence[Sample], processor: Qwen2_5_VLProcessor) -> dict[s
         labels[row, : len(ids)] = torch.tensor(wanted)
         attention[row, : len(ids)] = 1
     image_token = token_id(tokenizer, "<|image_pad|>")
-    batch = {
+    return {
         "input_ids": input_ids,
         "attention_mask": attention,
         "labels": labels,
         "mm_token_type_ids": (input_ids == image_token).int(),
     }
-    images = [image for sample in samples for image in sample.images]
-    if images:
-        batch |= processor.image_processor(images=images, do_resize=False, return_tensors="pt")
-    return batch
 
 
 def looking_targets(samples: Sequence[Sample], input_ids: torch.Tensor, tokenizer: PreTrainedTokenizerBase) -> Targets:
@@ -254,7 +258,7 @@ def exact_match(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tenso
     agrees = (logits[:, :-1].argmax(-1) == wanted) | ~learned
     starts = learned & ~torch.nn.functional.pad(learned, (1, 0))[:, :-1]
     answer = starts.flatten().cumsum(0) - 1  # of each learned token, over the whole batch: which answer it belongs to
-    matches = torch.ones(int(starts.sum()), dtype=torch.bool)
+    matches = torch.ones(int(starts.sum()), dtype=torch.bool, device=labels.device)
     matches[answer[(learned & ~agrees).flatten()]] = False
     return starts.nonzero()[:, 0], matches
 
@@ -282,9 +286,9 @@ def decisions(
     Returns the mean cross-entropy of those words, 0 where there is none; and of each its row and whether the likeliest
     word is the right one, (decisions,) both.
     """
-    thoughts = learned_thoughts(labels, tokenizer)
+    thoughts = learned_thoughts(labels.cpu(), tokenizer)
     rows, at = (labels.new_tensor([thought[part] for thought in thoughts]) for part in (0, 2))
     asked, wanted = logits[rows, at].float(), labels[rows, at + 1]
     if not len(wanted):
-        return logits.new_zeros(()), rows, torch.ones(0, dtype=torch.bool)
+        return logits.new_zeros(()), rows, rows.bool()
     return torch.nn.functional.cross_entropy(asked, wanted), rows, asked.detach().argmax(-1) == wanted

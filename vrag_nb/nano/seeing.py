@@ -19,7 +19,8 @@ from torch import nn
 from vrag_nb.nano import replicas
 from vrag_nb.nano.cells import CellHead, cell_loss
 from vrag_nb.nano.model import FACTOR
-from vrag_nb.nano.optimisation import Optimisers
+from vrag_nb.nano.optimisation import Optimisers, training_device
+from vrag_nb.nano.patches import scaled_patches
 from vrag_nb.nano.training import Training
 from vrag_nb.nano.windows import SIDE, SQUARES, WindowFiles
 
@@ -86,13 +87,16 @@ class StillTower(nn.Module):
         return part * cos + torch.cat([-part[..., half:], part[..., :half]], -1) * sin
 
 
-def scaled(images: np.ndarray, rng: np.random.Generator | None = None) -> torch.Tensor:
+def scaled(
+    images: np.ndarray, rng: np.random.Generator | None = None, device: torch.device | None = None
+) -> torch.Tensor:
     """uint8 images as a nano processor scales them (white is 0, black -3); with `rng`, fainter or inverted at times."""
-    pixels = (torch.from_numpy(images).float() / 255 - 1) * 3
+    pixels = scaled_patches(torch.from_numpy(images).to(device))
     if rng is None:
         return pixels
     if rng.random() < 0.5:
-        pixels = pixels * torch.from_numpy(rng.uniform(0.55, 1, (len(images), 1, 1, 1)).astype(np.float32))
+        faint = torch.from_numpy(rng.uniform(0.55, 1, (len(images), 1, 1, 1)).astype(np.float32))
+        pixels = pixels * faint.to(device)
     return -3 - pixels if rng.random() < 0.15 else pixels
 
 
@@ -122,11 +126,16 @@ class WindowLessons(nn.Module):
         self._run: dict[str, Any] = {"tower": StillTower(visual), "head": self.head}  # in a dict: no parts of this one
         if held_to is not None:
             self._run["earlier"] = StillTower(held_to)
-        if compiled and shutil.which("g++"):
+        if compiled and training_device().type == "cpu" and shutil.which("g++"):
             self._run = {name: torch.compile(part, dynamic=False) for name, part in self._run.items()}
         self._rng = np.random.default_rng(seed)
         shares = np.minimum(windows.letters, MOST_LETTERS) + 12.0
         self._shares = shares / shares.sum()
+
+    def _apply(self, fn: Any, recurse: bool = True) -> WindowLessons:
+        for part in self._run.values():
+            part._apply(fn, recurse)  # what a tower's turns and orders are kept in moves with the head
+        return super()._apply(fn, recurse)
 
     def start(self, step: int) -> None:
         """Draw from here on what a run that has taken so many steps would draw, in this process."""
@@ -135,9 +144,10 @@ class WindowLessons(nn.Module):
     def ask(self) -> tuple[torch.Tensor, dict[str, float]]:
         """The loss of the next batch; and the share of its cells told right, and of the tokens' variance kept."""
         images, targets = self.windows.pick(self._rng.choice(len(self.windows), self.batch_size, p=self._shares))
-        pixels = scaled(images, self._rng)
+        device = self.head.name.weight.device
+        pixels = scaled(images, self._rng, device)
         tokens = self._run["tower"](pixels)
-        loss, right = cell_loss(self._run["head"](tokens), torch.from_numpy(targets))
+        loss, right = cell_loss(self._run["head"](tokens), torch.from_numpy(targets).to(device))
         figures = {"cells": right}
         if "earlier" in self._run:
             with torch.no_grad():

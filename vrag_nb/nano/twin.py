@@ -27,7 +27,7 @@ from vrag_nb.nano.attention import linear_patch_embedding, use_block_attention, 
 from vrag_nb.nano.deck_tasks import DrawnPage
 from vrag_nb.nano.finding import asked_of
 from vrag_nb.nano.model import FACTOR
-from vrag_nb.nano.optimisation import Optimisers, to_training_dtype
+from vrag_nb.nano.optimisation import Optimisers, to_training_form
 from vrag_nb.nano.retriever import PAGE_BUDGET, QueryGroup, SeenPage, draw_batch, word_squares
 from vrag_nb.nano.training import Training
 from vrag_nb.nano.written import written_inputs, written_squares
@@ -139,4 +139,4 @@ def freeze(model: BiQwen2_5) -> None:
     use_window_attention(tower)
     tower.requires_grad_(False)
     model.get_input_embeddings().requires_grad_(False)
-    to_training_dtype(model)
+    to_training_form(model)

@@ -1,0 +1,65 @@
+"""Images as the nano models' training sees them: patches of one frame, a byte a value, scaled where they are used.
+
+What an image processor makes of an image is eight times as large: every value in four bytes, and every frame twice.
+Worker processes hand on many images a second, so that this is what training would wait for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from transformers.vision_utils import (
+    get_vision_cu_seqlens,
+    get_vision_position_ids,
+    get_vision_window_index,
+)
+
+from vrag_nb.nano.model import FACTOR
+
+MERGE = 2  # patches a square, both ways
+
+
+def packed_patches(images: Sequence[Image.Image], patch: int = FACTOR // MERGE) -> tuple[torch.Tensor, torch.Tensor]:
+    """Images whose sides FACTOR divides -> (patches, 3 * patch ** 2) uint8 in a processor's order, (images, 3) grids."""
+    packed, grids = [], []
+    for image in images:
+        pixels = np.asarray(image.convert("RGB"))
+        rows, columns = pixels.shape[0] // patch, pixels.shape[1] // patch
+        parts = pixels.reshape(rows // MERGE, MERGE, patch, columns // MERGE, MERGE, patch, 3)
+        packed.append(parts.transpose(0, 3, 1, 4, 6, 2, 5).reshape(rows * columns, -1))
+        grids.append((1, rows, columns))
+    return torch.from_numpy(np.concatenate(packed)), torch.tensor(grids)
+
+
+def scaled_patches(packed: torch.Tensor) -> torch.Tensor:
+    """Float values as a nano processor scales them: white is 0, black -3."""
+    return (packed.float() / 255 - 1) * 3
+
+
+def tower_inputs(images: Sequence[Image.Image], config: Any) -> dict[str, torch.Tensor]:
+    """What `seen` needs of images: their patches, and what a tower of this configuration would work out from grids.
+
+    Worked out here, in a worker process, it costs a GPU no waiting.
+    """
+    patches, grids = packed_patches(images, config.patch_size)
+    window_index, window_ends = get_vision_window_index(
+        grids, config.spatial_merge_size, config.window_size, config.patch_size
+    )
+    return {
+        "patches": patches,
+        "grid_thw": grids,
+        "position_ids": get_vision_position_ids(grids, config.spatial_merge_size),
+        "cu_seqlens": get_vision_cu_seqlens(grids),
+        "window_index": window_index,
+        "cu_window_seqlens": window_ends,
+    }
+
+
+def seen(visual: Any, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+    """The merged tokens of all images of `tower_inputs`, (squares, width); the tower's `linear_patch_embedding` on."""
+    patches = scaled_patches(inputs["patches"])
+    return visual(patches, **{name: value for name, value in inputs.items() if name != "patches"}).pooler_output
