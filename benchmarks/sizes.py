@@ -34,7 +34,7 @@ from vrag_nb.nano.attention import use_block_attention
 from vrag_nb.nano.deck_tasks import DeckPool, DeckTasks
 from vrag_nb.nano.glyphs import letter_targets
 from vrag_nb.nano.model import FACTOR, NanoSize, build_nano_vlm, build_processor
-from vrag_nb.nano.optimisation import to_training_dtype
+from vrag_nb.nano.optimisation import to_training_form
 from vrag_nb.nano.plan import Recipe, corpus_deck, earlier_state, split_questions, tokenizer
 from vrag_nb.nano.reading import Drawing, Reader, train_reading
 
@@ -78,7 +78,7 @@ def letters_right(
     reader, images = Reader(model), build_processor(tokenizer(), patch=size.patch).image_processor
     reader.visual.load_state_dict(state["visual"])
     reader.letters.load_state_dict(state["letters"])
-    to_training_dtype(reader)
+    to_training_form(reader)
     right, counts = [], []
     for image, glyphs in windows:
         batch = images(images=[image], do_resize=False, return_tensors="pt")
@@ -106,7 +106,7 @@ def median_seconds(work: Callable[[], object], repeat: int = 7) -> float:
 @torch.inference_mode()
 def cost(model: Any, size: NanoSize) -> Cost:
     """Of seeing a page and of a turn about it; what is read and written does not matter to them."""
-    to_training_dtype(model)
+    to_training_form(model)
     use_block_attention(model.model.language_model)
     rows, columns = SQUARES
     grid = torch.tensor([[1, rows * FACTOR // size.patch, columns * FACTOR // size.patch]])

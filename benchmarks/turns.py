@@ -31,9 +31,8 @@ from vrag_nb.evaluation.metrics import share_interval
 from vrag_nb.nano.attention import linear_patch_embedding, use_block_attention, use_window_attention
 from vrag_nb.nano.deck_tasks import DeckPool, DrawnPage
 from vrag_nb.nano.expert import ExpertTurns
-from vrag_nb.nano.model import build_processor
-from vrag_nb.nano.optimisation import to_training_dtype
-from vrag_nb.nano.plan import Recipe, corpus_deck, tokenizer
+from vrag_nb.nano.optimisation import to_training_form
+from vrag_nb.nano.plan import Recipe, corpus_deck, processor_of
 from vrag_nb.nano.samples import IGNORE, Sample, collate, decisions, exact_match, learned_thoughts
 from vrag_nb.records import Question
 
@@ -74,11 +73,11 @@ def apart(labels: torch.Tensor, tokenizer: PreTrainedTokenizerBase) -> tuple[tor
 def asked(folder: Path, turns: Sequence[Sample], batch_size: int = 8) -> tuple[Told, Told, Told]:
     """Per kind, 1.0 for each turn that the model would have written to the letter, else 0.0; and so of titles."""
     model = Qwen2_5_VLForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).eval()
-    processor = build_processor(tokenizer())
+    processor = processor_of(model)
     linear_patch_embedding(model.model.visual)
     use_window_attention(model.model.visual)
     use_block_attention(model.model.language_model)
-    to_training_dtype(model)
+    to_training_form(model)
     found: Told = defaultdict(list)
     titles: Told = defaultdict(list)
     decided: Told = defaultdict(list)

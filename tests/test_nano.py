@@ -21,11 +21,12 @@ from vrag_nb.learning.curves import RunLog, read_log
 from vrag_nb.learning.experts import titled
 from vrag_nb.nano import attention
 from vrag_nb.nano.aligning import Stream, train_streams
-from vrag_nb.nano.attention import use_block_attention, use_window_attention
+from vrag_nb.nano.attention import linear_patch_embedding, use_block_attention, use_window_attention
 from vrag_nb.nano.glyphs import CLASS_OF, EMPTY, IGNORE, SLOTS, Glyph, slot_targets
 from vrag_nb.nano.lookups import SOUGHT, drawn_table, loose_lines, reading_strip, sought_table
 from vrag_nb.nano.model import NanoSize, build_nano_vlm, build_processor, save_checkpoint
 from vrag_nb.nano.optimisation import Float32Muon, Optimisers, orthogonalised, training_dtype
+from vrag_nb.nano.patches import seen, tower_inputs
 from vrag_nb.nano.plan import tokenizer as make_tokenizer
 from vrag_nb.nano.reading import draw_scribble, train_reading
 from vrag_nb.nano.samples import Sample, collate, decisions, encode, exact_match, learned_thoughts
@@ -210,6 +211,21 @@ def test_attention_in_windows_is_attention(tokenizer, processor, scores, long, m
         visual.zero_grad()
     for usual, windows in zip(*outputs, strict=True):
         assert torch.allclose(usual, windows, atol=1e-4, rtol=1e-3)
+
+
+def test_padded_attention_and_packed_patches_are_what_a_gpu_sees(tokenizer, processor, monkeypatch):
+    """One frame of bytes, and windows in one padded call: the tower says what it says of a processor's patches."""
+    visual = build_nano_vlm(tokenizer, TINY).eval().model.visual
+    images = [Image.effect_noise(size, 90).convert("RGB") for size in ((28 * 9, 28 * 5), (28 * 4, 28 * 4), (28, 56))]
+    pixels = processor.image_processor(images=images, do_resize=False, return_tensors="pt")
+    with torch.inference_mode():
+        usual = visual(pixels["pixel_values"], grid_thw=pixels["image_grid_thw"]).pooler_output
+        monkeypatch.setattr(attention, "window_attention", attention.padded_attention)
+        linear_patch_embedding(visual)
+        use_window_attention(visual)
+        told = tower_inputs(images, visual.config)
+        assert torch.equal(told["grid_thw"], pixels["image_grid_thw"])
+        assert torch.allclose(seen(visual, told), usual, atol=1e-4, rtol=1e-3)
 
 
 def test_optimisers_write_masters_back_and_resume():

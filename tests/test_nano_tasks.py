@@ -42,6 +42,7 @@ from vrag_nb.nano.retriever import (
     see_pages,
     train_retriever,
     word_loss,
+    word_targets,
 )
 from vrag_nb.nano.retriever_stages import shared
 from vrag_nb.nano.samples import IGNORE, Sample, collate, encode, looking_targets, telling_words
@@ -302,12 +303,13 @@ def test_a_query_word_is_pulled_to_the_squares_that_hold_it(processor):
     asked = torch.nn.functional.one_hot(torch.zeros(1, 40, dtype=torch.long), 8).float()
     found = torch.nn.functional.one_hot(torch.full((2, 5), 3), 8).float()
     found[:, 2] = asked[0, 0]  # a head of one token, three squares, a tail of one: position 2 is the second square
-    loss, right = word_loss(asked, found, [prefixes], pages, tail=1)
+    targets = word_targets([prefixes], pages, length=5, tail=1)
+    loss, right = word_loss(asked, found, targets)
     assert right == 1
     assert loss < 1e-6
-    assert word_loss(asked, found.roll(1, 1), [prefixes], pages, tail=1)[0] > 1
-    assert word_loss(asked, found, [[(0, "prof")]], pages, tail=1)[0] < 1e-6
-    assert word_loss(asked, found, [[(0, "absent")]], pages, tail=1)[0] == 0
+    assert word_loss(asked, found.roll(1, 1), targets)[0] > 1
+    assert word_loss(asked, found, word_targets([[(0, "prof")]], pages, 5, 1))[0] < 1e-6
+    assert word_loss(asked, found, word_targets([[(0, "absent")]], pages, 5, 1))[0] == 0
 
 
 def test_heads_are_told_the_squares_of_words_and_answers(pool, processor):
@@ -425,14 +427,20 @@ def test_each_query_is_drawn_with_the_page_that_answers_it(pool):
 
 
 def test_a_batch_asks_of_every_page_in_turn(pool, processor):
+    model = build_retriever(build_nano_vlm(processor.tokenizer, TINY), text_layers=2)
     for seed in range(6):
-        batch = next(iter(FindingBatches(pool, build_retriever_processor(processor), 1, 2, str(seed))))
-        count = len(batch.grids)
-        assert len(batch.queries) == ROUNDS * count
-        assert len(batch.words) == len(batch.lists) == count
-        assert len(batch.glyphs) * 4 == len(batch.pixels)
-        for number, query in enumerate(batch.lists):
-            assert set(query.split()) <= {part for word, _ in batch.words[number] for part in word.split()}
+        batch = next(iter(FindingBatches(pool, model, build_retriever_processor(processor), 1, 2, str(seed))))
+        count = len(batch.images["grid_thw"])
+        matching = batch.matching
+        assert matching.asked == ROUNDS * count
+        assert len(matching.texts["input_ids"]) == (ROUNDS + 1) * count  # and a list of words of every page
+        assert matching.pages["mm_token_type_ids"].sum() == len(batch.glyphs)
+        assert len(batch.glyphs) * 4 == len(batch.images["patches"])
+        asked, right = matching.words
+        on_page = right[:, 1] // matching.pages["input_ids"].shape[1]
+        assert set(on_page.tolist()) <= set(range(count))
+        own = (asked[right[:, 0], 0] % count) == on_page  # a word may stand on other pages too, but on its own it does
+        assert set(right[own, 0].tolist()) == set(range(len(asked)))
 
 
 def test_prose_is_drawn_where_its_words_are_said_to_stand():

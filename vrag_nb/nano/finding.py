@@ -97,15 +97,11 @@ class FindingBatches(IterableDataset):
         words = [word_squares(page, *size) for (_, page), size in zip(drawn, sizes, strict=True)]
         glyphs = [slot_targets(page.glyphs, *size, slots=SLOTS) for (_, page), size in zip(drawn, sizes, strict=True)]
         inputs = tower_inputs(images, self.model.config.vision_config)
-        pages = [
-            SeenPage(torch.zeros(0), grid, row) for grid, row in zip(inputs["grid_thw"], words, strict=True)
-        ]
+        pages = [SeenPage(torch.zeros(0), grid, row) for grid, row in zip(inputs["grid_thw"], words, strict=True)]
         asked = [asked_of(rng, queries, page) for (queries, _), page in zip(drawn, pages, strict=True)]
         queries = [query for turn in zip(*asked, strict=True) for query in turn]
         lists = [listed_words(rng, page) for page in pages]
-        return FindingBatch(
-            inputs, torch.cat(glyphs), matching(self.model, self.processor, pages, queries, lists)
-        )
+        return FindingBatch(inputs, torch.cat(glyphs), matching(self.model, self.processor, pages, queries, lists))
 
 
 def asked_of(rng: random.Random, queries: Sequence[str], page: SeenPage) -> list[str]:

@@ -24,7 +24,7 @@ MERGE = 2  # patches a square, both ways
 
 
 def packed_patches(images: Sequence[Image.Image], patch: int = FACTOR // MERGE) -> tuple[torch.Tensor, torch.Tensor]:
-    """Images whose sides FACTOR divides -> (patches, 3 * patch ** 2) uint8 in a processor's order, (images, 3) grids."""
+    """(patches, 3 * patch ** 2) uint8 in a processor's order, and (images, 3) grids, of images in whole squares."""
     packed, grids = [], []
     for image in images:
         pixels = np.asarray(image.convert("RGB"))

@@ -1,23 +1,23 @@
 """Batches for a trainer that is faster than those who draw: what is not there yet is replaced by an earlier batch.
 
-A GPU takes a step in the time in which sixteen processes draw a part of its samples. Rather than wait it sees batches
+A GPU may take a step in less time than it takes many processes to draw its samples. Rather than wait it sees batches
 again (data echoing, Choi et al., arXiv 1907.05550), drawn at random from the latest ones of the same group.
 """
 
 from __future__ import annotations
 
-import queue
 import random
 import threading
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Generic, TypeVar
 
 Batch = TypeVar("Batch")
 
 
 class Replay(Generic[Batch]):
-    """Takes batches off an endless iterator in a thread; `next(group)` never waits once it has some of each group.
+    """Takes batches off an endless iterator in a thread; `next(group)` does not wait once it has enough of the group.
 
     fresh: the share of batches handed out that had not been seen before.
     """
@@ -29,15 +29,16 @@ class Replay(Generic[Batch]):
         *,
         kept: int = 48,
         enough: int = 8,
-        ahead: int = 4,
+        ahead: int = 16,
         seed: int = 0,
     ) -> None:
         """kept: batches of a group to draw from, `enough` of them before any is seen again. ahead: drawn, not taken."""
-        self._batches, self._group, self._kept, self._enough, self._ahead = batches, group, kept, enough, ahead
-        self._new: dict[str, queue.Queue[Batch]] = {}
-        self._seen: dict[str, deque[Batch]] = {}
-        self._lock, self._rng = threading.Lock(), random.Random(seed)
+        self._batches, self._group, self._enough, self._ahead = batches, group, enough, ahead
+        self._new: defaultdict[str, deque[Batch]] = defaultdict(deque)
+        self._seen: defaultdict[str, deque[Batch]] = defaultdict(partial(deque, maxlen=kept))
+        self._changed, self._rng = threading.Condition(), random.Random(seed)
         self._taken = self._handed = 0
+        self._hungry = False  # a batch is waited for, of whatever group comes next: drawing may not pause
         self._error: BaseException | None = None
         threading.Thread(target=self._take, daemon=True).start()
 
@@ -46,29 +47,33 @@ class Replay(Generic[Batch]):
         return self._taken / max(1, self._handed)
 
     def next(self, group: str) -> Batch:
-        """Raises RuntimeError where drawing has failed."""
-        new, seen = self._queue(group), self._seen.setdefault(group, deque(maxlen=self._kept))
-        self._handed += 1
-        while True:
-            if self._error:
-                raise RuntimeError("batches could not be drawn") from self._error
-            try:
-                batch = new.get(timeout=0.001 if len(seen) >= self._enough else 1.0)
-            except queue.Empty:
-                if len(seen) >= self._enough:
-                    return self._rng.choice(seen)
-                continue
+        """A new batch of a group, or one seen before. Raises RuntimeError where drawing has failed."""
+        with self._changed:
+            new, seen = self._new[group], self._seen[group]
+            self._handed += 1
+            if not new and len(seen) >= self._enough and not self._error:
+                return self._rng.choice(seen)
+            self._hungry = True
+            self._changed.notify_all()
+            while not new:
+                if self._error:
+                    raise RuntimeError("batches could not be drawn") from self._error
+                self._changed.wait()
+            self._hungry = False
+            seen.append(new.popleft())
             self._taken += 1
-            seen.append(batch)
-            return batch
-
-    def _queue(self, group: str) -> queue.Queue[Batch]:
-        with self._lock:
-            return self._new.setdefault(group, queue.Queue(self._ahead))
+            self._changed.notify_all()
+            return seen[-1]
 
     def _take(self) -> None:
         try:
             for batch in self._batches:
-                self._queue(self._group(batch)).put(batch)
+                with self._changed:
+                    while sum(map(len, self._new.values())) >= self._ahead and not self._hungry:
+                        self._changed.wait()
+                    self._new[self._group(batch)].append(batch)
+                    self._changed.notify_all()
         except BaseException as error:  # told to the trainer, which would wait for ever
-            self._error = error
+            with self._changed:
+                self._error = error
+                self._changed.notify_all()
