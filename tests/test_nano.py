@@ -18,7 +18,6 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from vrag_nb.agent import actions
 from vrag_nb.learning.curves import RunLog, read_log
-from vrag_nb.learning.experts import titled
 from vrag_nb.nano import attention
 from vrag_nb.nano.aligning import Stream, train_streams
 from vrag_nb.nano.attention import linear_patch_embedding, use_block_attention, use_window_attention
@@ -29,7 +28,7 @@ from vrag_nb.nano.optimisation import Float32Muon, Optimisers, orthogonalised, t
 from vrag_nb.nano.patches import seen, tower_inputs
 from vrag_nb.nano.plan import tokenizer as make_tokenizer
 from vrag_nb.nano.reading import draw_scribble, train_reading
-from vrag_nb.nano.samples import Sample, collate, decisions, encode, exact_match, learned_thoughts
+from vrag_nb.nano.samples import Sample, collate, decisions, encode, exact_match
 from vrag_nb.nano.scribbles import scribble
 
 TINY = NanoSize(text_width=64, text_layers=2, text_heads=2, vision_width=48, vision_layers=2, vision_heads=2)
@@ -127,17 +126,6 @@ def test_decisions_are_the_first_words_of_learned_thoughts():
     assert loss.item() == pytest.approx(30.0 / 2)
     loss, rows, right = decisions(logits, labels[1:2], tokenizer)
     assert (loss.item(), len(rows), len(right)) == (0.0, 0, 0)
-
-
-def test_a_title_is_no_part_of_the_thought_behind_it():
-    tokenizer = make_tokenizer()
-    text = f"<think>{titled('Rainfall, 1990', 'Not the right page.')}</think>\n<search>a</search>\n"
-    ids = tokenizer.encode(text)
-    [(row, opening, before)] = learned_thoughts(torch.tensor([ids]), tokenizer)
-    assert (row, opening) == (0, 0)
-    assert tokenizer.decode(ids[opening + 1 : before + 1]) == "Rainfall, 1990\n"
-    plain = torch.tensor([tokenizer.encode("<think>I read 5.</think>\n<answer>5</answer>")])
-    assert learned_thoughts(plain, tokenizer) == [(0, 0, 0)]
 
 
 def test_what_is_sought_is_in_the_table_or_is_not():

@@ -8,7 +8,7 @@ coordinate frame at its edge (`agent.policy.Frame`), so that planner and grounde
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from vrag_nb.agent import actions
@@ -60,10 +60,9 @@ class PrivilegedPlanner(Policy):
         slack: float = 0.04,
         seed: int = 0,
         grid: int = 28,
-        titles: Mapping[str, str] | None = None,
         crops: bool = True,
     ) -> None:
-        self.slack, self.seed, self.grid, self.titles, self.crops = slack, seed, grid, titles or {}, crops
+        self.slack, self.seed, self.grid, self.crops = slack, seed, grid, crops
         self.name = "privileged-planner" if crops else "glancing-planner"
         self._questions = {question.query: question for question in questions}
         self._longest_first = sorted(self._questions, key=len, reverse=True)
@@ -85,18 +84,12 @@ class PrivilegedPlanner(Policy):
         read = self._read_so_far(conversation, question, facts, small, read)
         pages_seen = sum(image.crop_box is None for message in conversation for image in message.images)
         if read == len(facts) and (facts or pages_seen >= GIVE_UP):
-            return self._said(conversation, _told(facts), f"<answer>{question.reference_answer}</answer>")
+            return _said(_told(facts), f"<answer>{question.reference_answer}</answer>")
         image = last_image(conversation)
         if image is None or not facts or image.page_id != page_id(question.document, facts[read].page):
             return self._search(conversation, question, facts, read)
         here = [fact for fact in facts[read:] if fact.page == facts[read].page]
-        return self._said(conversation, SMALL_PRINT, f"<bbox>{self._box(image, here, rng)}</bbox>")
-
-    def _said(self, conversation: Conversation, thought: str, action: str) -> Generation:
-        """A turn: what is shown last, if it is a page with a title, a thought about it, and an action."""
-        shown = conversation[-1].images
-        title = self.titles.get(shown[-1].page_id or "", "") if shown and shown[-1].crop_box is None else ""
-        return Generation(f"<think>{titled(title, thought)}</think>\n{action}")
+        return _said(SMALL_PRINT, f"<bbox>{self._box(image, here, rng)}</bbox>")
 
     def _question(self, conversation: Conversation) -> Question | None:
         asked = next((message.text for message in conversation if message.role == "user"), "")
@@ -123,7 +116,7 @@ class PrivilegedPlanner(Policy):
         thought = WRONG_PAGE if again else FIND_PAGE
         if read and not again:
             thought = f"{_told(facts[:read])} {thought}"
-        return self._said(conversation, thought, f"<search>{words}</search>")
+        return _said(thought, f"<search>{words}</search>")
 
     def _box(self, image: Image, facts: Sequence[_Fact], rng: random.Random) -> str:
         """The facts' regions in one box, a little larger, in shown pixels of the image."""
@@ -139,9 +132,8 @@ class PrivilegedPlanner(Policy):
         return f"[{', '.join(str(round(value)) for value in snapped(view.from_page(grown), image.size, self.grid))}]"
 
 
-def titled(title: str, thought: str) -> str:
-    """A thought about a page, after the page's title where there is one."""
-    return f"{title}\n{thought}" if title else thought
+def _said(thought: str, action: str) -> Generation:
+    return Generation(f"<think>{thought}</think>\n{action}")
 
 
 def first_turn(question: Question) -> str:

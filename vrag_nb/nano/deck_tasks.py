@@ -15,8 +15,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import Generic, TypeVar
+from functools import cached_property
 
 import numpy as np
 import pymupdf
@@ -32,23 +31,18 @@ from vrag_nb.records import Question
 DPI = 150
 BUDGET = Budget(MIN_PIXELS, MAX_PIXELS)
 MakeDeck = Callable[[int], tuple[bytes, list[Question]]]
-Deck = TypeVar("Deck")
 
 
 @dataclass
 class DrawnPage:
-    """A page image at DPI, its characters (centres in page pixels) and its words (boxes in page pixels).
-
-    title: what the document's outline calls the page; a deck prints it there.
-    """
+    """A page image at DPI, its characters (centres in page pixels) and its words (boxes in page pixels)."""
 
     image: Image.Image
     glyphs: list[Glyph]
     words: list[tuple[str, Box]]
-    title: str = ""
 
     @classmethod
-    def render(cls, page: pymupdf.Page, title: str = "") -> DrawnPage:
+    def render(cls, page: pymupdf.Page) -> DrawnPage:
         scale = DPI / 72
         pixmap = page.get_pixmap(matrix=pymupdf.Matrix(scale, scale), alpha=False)
         image = Image.frombytes("RGB", (pixmap.width, pixmap.height), pixmap.samples)
@@ -61,7 +55,7 @@ class DrawnPage:
                         x0, y0, x1, y1 = (value * scale for value in char["bbox"])
                         glyphs.append(Glyph(char["c"], (x0 + x1) / 2, (y0 + y1) / 2, line_number))
         words = [(word[4], tuple(value * scale for value in word[:4])) for word in page.get_text("words")]
-        return cls(image, glyphs, words, title)
+        return cls(image, glyphs, words)
 
     def box(self, fractions: Box) -> Box:
         """Page fractions to page pixels."""
@@ -137,11 +131,6 @@ class DrawnPage:
         letters = [((x - x0) * across, (y - y0) * down) for x, y in centres]
         return Look(turn, image, self.shown(places, box, budget), printed if letters else "", letters)
 
-    def title_look(self, turn: int, image: int) -> Look | None:
-        """Where the page's title is read, shown whole as that image; None where it is not printed as it is called."""
-        letters = self.look(turn, image, [(0, 0, *self.image.size)], printed=self.title).letters if self.title else ()
-        return Look(turn, image, (), self.title, letters) if letters else None
-
     def _scale(self, box: Box | None, budget: Budget) -> tuple[int, int, float, float]:
         x0, y0, x1, y1 = (round(v) for v in (box or (0, 0, *self.image.size)))
         width, height = budget.size(x1 - x0, y1 - y0)
@@ -159,11 +148,6 @@ class DrawnPage:
 
 def _contains(box: Box, place: Box) -> bool:
     return box[0] <= place[0] and box[1] <= place[1] and place[2] <= box[2] and place[3] <= box[3]
-
-
-def page_titles(document: pymupdf.Document) -> dict[int, str]:
-    """What the document's outline calls its pages, by page number."""
-    return {page: title for _, title, page in reversed(document.get_toc())}
 
 
 def words_of(glyphs: Sequence[Glyph], half: float = 4.0) -> list[tuple[str, Box]]:
@@ -215,19 +199,22 @@ def written_box(box: Box, page: Image.Image, shown: Image.Image) -> str:
     return f"[{', '.join(str(round(value)) for value in shown_box)}]"
 
 
-class Rotation(Generic[Deck]):
-    """So many decks at a time, in whatever form `draw(seed)` makes them; one is replaced every so many draws."""
+class DeckPool:
+    """A rotating pool of rendered decks: so many at a time, one is replaced every so many draws.
 
-    def __init__(self, draw: Callable[[int], Deck], size: int, draws_per_deck: int) -> None:
-        self.draw, self.size, self.draws_per_deck = draw, size, draws_per_deck
-        self.decks: list[Deck] = []
+    `make_deck(seed)` draws one: (PDF bytes, questions).
+    """
+
+    def __init__(self, make_deck: MakeDeck, size: int = 12, draws_per_deck: int = 60) -> None:
+        self.make_deck, self.size, self.draws_per_deck = make_deck, size, draws_per_deck
+        self.decks: list[tuple[list[DrawnPage], list[Question]]] = []
         self.draws = 0
 
-    def pick(self, rng: random.Random) -> Deck:
+    def pick(self, rng: random.Random) -> tuple[list[DrawnPage], list[Question]]:
         """A deck of the pool, after adding or replacing one when it is time."""
         self.draws += 1
         if len(self.decks) < self.size or self.draws % self.draws_per_deck == 0:
-            deck = self.draw(rng.randrange(2**31))
+            deck = rendered_deck(*self.make_deck(rng.randrange(2**31)))
             if len(self.decks) < self.size:
                 self.decks.append(deck)
             else:
@@ -235,19 +222,9 @@ class Rotation(Generic[Deck]):
         return rng.choice(self.decks)
 
 
-class DeckPool(Rotation[tuple[list[DrawnPage], list[Question]]]):
-    """A rotating pool of rendered decks. `make_deck(seed)` draws one: (PDF bytes, questions)."""
-
-    def __init__(self, make_deck: MakeDeck, size: int = 12, draws_per_deck: int = 60, titled: bool = True) -> None:
-        super().__init__(partial(rendered_deck, make_deck, titled=titled), size, draws_per_deck)
-
-
-def rendered_deck(make_deck: MakeDeck, seed: int, titled: bool = True) -> tuple[list[DrawnPage], list[Question]]:
-    pdf, questions = make_deck(seed)
+def rendered_deck(pdf: bytes, questions: list[Question]) -> tuple[list[DrawnPage], list[Question]]:
     with pymupdf.open(stream=pdf, filetype="pdf") as document:
-        titles = page_titles(document) if titled else {}
-        pages = [DrawnPage.render(page, titles.get(number, "")) for number, page in enumerate(document, start=1)]
-    return pages, questions
+        return [DrawnPage.render(page) for page in document], questions
 
 
 class DeckTasks:

@@ -19,7 +19,7 @@ from vrag_nb.agent.observers import Session, Settings, refuse_crop
 from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.policy import Image
 from vrag_nb.agent.prompting import fill_prompt, load_prompt
-from vrag_nb.learning.experts import SMALL_PRINT, WRONG_PAGE, PrivilegedPlanner, first_turn, search_words, titled
+from vrag_nb.learning.experts import SMALL_PRINT, WRONG_PAGE, PrivilegedPlanner, first_turn, search_words
 from vrag_nb.nano.deck_tasks import BUDGET, Box, DeckPool, DrawnPage, look_for, written_box
 from vrag_nb.nano.looking import Look
 from vrag_nb.nano.samples import Sample, telling_words
@@ -91,8 +91,7 @@ def play(
 ) -> Session:
     """The expert's session on a question, in the real environment over the question's deck."""
     store = DeckPages(question.document, pages)
-    titles = dict(zip(store.names, (page.title for page in pages), strict=True))
-    expert = PrivilegedPlanner([question], slack=0.0, titles=titles)
+    expert = PrivilegedPlanner([question], slack=0.0)
     facts = question.needed_facts
     gold = {search_words(question, n): page_id(question.document, fact["page"]) for n, fact in enumerate(facts)}
     engine = FlawedSearch(store.names, gold, rng, recall)
@@ -113,7 +112,8 @@ def session_sample(session: Session, pages: list[DrawnPage]) -> Sample:
         views += [(_number(part.page_id), part.crop_box) for part in message.parts if isinstance(part, Image)]
         if message.role == "assistant" and views:
             shown, box = views[-1]
-            looks += looks_for(session.question, pages[shown - 1], shown, number, len(views) - 1, box)
+            look = look_for(session.question, pages[shown - 1], shown, number, len(views) - 1, box)
+            looks += [look] if look else []
     words = [pages[shown - 1].words_in(box) for shown, box in views]
     glyphs = [pages[shown - 1].glyphs_in(box) for shown, box in views]
     return Sample("act", turns, words=words, looks=looks, glyphs=glyphs)
@@ -171,11 +171,11 @@ class ExpertTurns:
             box = jittered(rng, page.box(tuple(fact["box"])), page.image.size, rng.uniform(0, 0.3))
             return self._turn("crop", rng, question, pages, number, told_answer(question), box)
         if kind < 0.77 or len(pages) == 1:
-            said = enlarging(question, page) if question.needs_crop else told_answer(question, page.title)
+            said = enlarging(question, page) if question.needs_crop else told_answer(question)
             return self._turn("enlarge" if question.needs_crop else "page", rng, question, pages, number, said)
         others = [other for other in range(1, len(pages) + 1) if other != number]
         wrong = likest(question, pages, rivals(rng, others))
-        return self._turn("wrong", rng, question, pages, wrong, going_on(question, pages[wrong - 1].title))
+        return self._turn("wrong", rng, question, pages, wrong, going_on(question))
 
     def _turn(
         self,
@@ -195,49 +195,37 @@ class ExpertTurns:
         image, glyphs = page.window(box)
         turns = before if rng.random() < 0.25 else []
         turns = [*turns, ("user", [question.query, image]), ("assistant", [said])]
-        looks, words = looks_for(question, page, number, len(turns) - 1, 0, box), [page.words_in(box)]
+        look, words = look_for(question, page, number, len(turns) - 1, 0, box), [page.words_in(box)]
+        looks = [look] if look else []
         return Sample(kind, turns, learn_from=len(turns) - 1, words=words, looks=looks, glyphs=[glyphs])
 
 
-def looks_for(
-    question: Question, page: DrawnPage, number: int, turn: int, image: int, box: Box | None = None
-) -> list[Look]:
-    """Where a turn about a page, or about its crop `box`, is to look: at its title, if it is whole, and its answer."""
-    title = page.title_look(turn, image) if box is None else None
-    return [look for look in (title, look_for(question, page, number, turn, image, box)) if look]
-
-
 def rivals(rng: random.Random, others: Sequence[Other]) -> list[Other]:
-    """The wrong pages, or titles, that vie for being shown."""
+    """The wrong pages that vie for being shown."""
     return rng.sample(others, min(RIVALS, len(others)))
 
 
 def likest(question: Question, pages: list[DrawnPage], numbers: list[int]) -> int:
-    """Of these pages the one with most of the question's words: what a search ranks first when it errs."""
-    return numbers[most_shared(question, [" ".join(word for word, _ in pages[n - 1].words) for n in numbers])]
-
-
-def most_shared(question: Question, texts: Sequence[str]) -> int:
-    """Which of some texts has most of the question's words, the first of equals."""
+    """Of these pages the first with most of the question's words: what a search ranks first when it errs."""
     asked = telling_words(question.query)
-    return max(range(len(texts)), key=lambda place: len(asked & telling_words(texts[place])))
+    shared = {n: len(asked & telling_words(" ".join(word for word, _ in pages[n - 1].words))) for n in numbers}
+    return max(numbers, key=shared.__getitem__)
 
 
-def told_answer(question: Question, title: str = "") -> str:
-    """The expert's last turn, of a question with one fact; title: of the page that is shown, if it is a whole one."""
-    thought = titled(title, f"I read {question.needed_facts[0]['value']}.")
-    return f"<think>{thought}</think>\n<answer>{question.reference_answer}</answer>"
+def told_answer(question: Question) -> str:
+    """The expert's last turn, of a question with one fact."""
+    return f"<think>I read {question.needed_facts[0]['value']}.</think>\n<answer>{question.reference_answer}</answer>"
 
 
-def going_on(question: Question, title: str = "") -> str:
+def going_on(question: Question) -> str:
     """The expert's turn on a page that is not the right one."""
-    return f"<think>{titled(title, WRONG_PAGE)}</think>\n<search>{search_words(question)}</search>"
+    return f"<think>{WRONG_PAGE}</think>\n<search>{search_words(question)}</search>"
 
 
 def enlarging(question: Question, page: DrawnPage) -> str:
     """The expert's turn on the right page, where the print is small."""
     written = written_box(page.box(tuple(question.needed_facts[0]["box"])), page.image, page.window()[0])
-    return f"<think>{titled(page.title, SMALL_PRINT)}</think>\n<bbox>{written}</bbox>"
+    return f"<think>{SMALL_PRINT}</think>\n<bbox>{written}</bbox>"
 
 
 class ExpertSamples:

@@ -49,8 +49,7 @@ class Look:
 
     turn: its place in the conversation. image: which of the sample's images it is about. boxes: where on it the answer
     stands, in the image's own pixels. printed: the answer as it is printed there, and letters: the centres of its
-    letters, spaces left out; both empty where it is not printed. Without boxes it is about what is read out first, such
-    as a page's title, which an answer comes after (`learning.experts.titled`).
+    letters, spaces left out; both empty where it is not printed.
     """
 
     turn: int
@@ -89,8 +88,8 @@ class Targets:
 
     def to(self, device: torch.device) -> Targets:
         moved = {name: Pointers(*(part.to(device) for part in found)) for name, found in self.pointers.items()}
-        whole = (tensor.to(device) for tensor in (self.is_square, self.cues, self.places))
-        return Targets(*whole, moved, self.glyphs.to(device))
+        squares, cues, places = (tensor.to(device) for tensor in (self.is_square, self.cues, self.places))
+        return Targets(squares, cues, places, moved, self.glyphs.to(device))
 
 
 def covered_squares(boxes: Sequence[Box], columns: int, rows: int, share: float = 0.2) -> torch.Tensor:

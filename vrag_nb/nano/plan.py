@@ -124,7 +124,7 @@ def latest_agent(recipe: Recipe) -> Qwen2_5_VLForConditionalGeneration:
 
 def processor_of(model: Qwen2_5_VLForConditionalGeneration) -> Qwen2_5_VLProcessor:
     """What lies beside the weights of a loaded model: a tokenizer built anew may differ, as Pythons do."""
-    return Qwen2_5_VLProcessor.from_pretrained(model.name_or_path)
+    return Qwen2_5_VLProcessor.from_pretrained(str(model.name_or_path))
 
 
 def letters_head(recipe: Recipe) -> dict[str, Any] | None:

@@ -226,7 +226,7 @@ def settling(recipe: Recipe) -> list[Stream]:
 
     A deck is drawn and rendered in a seventh of a second, so hardly a question comes twice.
     """
-    pool = DeckPool(partial(mixed_deck, recipe, drawn=0.8), size=14, draws_per_deck=40, titled=False)
+    pool = DeckPool(partial(mixed_deck, recipe, drawn=0.8), size=14, draws_per_deck=40)
     panels = DeckPool(pretraining_panels, size=20, draws_per_deck=20)
     return [
         Stream("act", ExpertSamples(pool, max_turns=5), 3, buckets=4),
@@ -250,7 +250,7 @@ def perceive(recipe: Recipe) -> None:
 
 def perceiving(recipe: Recipe) -> list[Stream]:
     """`lessons` in smaller batches, with reading: nothing of the agent's protocol."""
-    pool = DeckPool(partial(mixed_deck, recipe, drawn=0.8), size=14, draws_per_deck=40, titled=False)
+    pool = DeckPool(partial(mixed_deck, recipe, drawn=0.8), size=14, draws_per_deck=40)
     return [
         Stream("copy", copied_words, 8, buckets=4),
         Stream("search", searches(pool), 8, buckets=4),

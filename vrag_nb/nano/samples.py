@@ -22,7 +22,6 @@ from vrag_nb.nano.tokenizer import token_id
 
 IGNORE = -100
 WORD = re.compile(r"[^\W_]+")
-LINE_END = "Ċ"  # how a byte-level vocabulary writes a line's end
 COMMON_WORDS = frozenset(WORD.findall("the and what which how much many was were for from with deck page slide"))
 
 
@@ -223,7 +222,7 @@ def _looked(
         yield "answer", text.start - 1, right, 0
     if not look.letters or len(look.letters) != len("".join(look.printed.split())):
         return
-    begin = text.text.find(look.printed, _thought_start(text.text) if look.boxes else 0)
+    begin = text.text.find(look.printed)
     while begin >= 0:
         for number, (left, end) in enumerate(offsets):
             token = text.text[left:end]
@@ -233,11 +232,6 @@ def _looked(
                 square = min(int(y // FACTOR) * columns + int(x // FACTOR), len(squares) - 1)
                 yield "letter", text.start + number - 1, squares[square : square + 1], square_part(x, y)
         begin = text.text.find(look.printed, begin + 1)
-
-
-def _thought_start(text: str) -> int:
-    """Where a turn's thought begins, behind the title it may begin with."""
-    return text.rfind("\n", 0, max(0, text.find("</think>"))) + 1
 
 
 def _covering(image: Image.Image, boxes: Sequence[Box]) -> torch.Tensor:
@@ -263,21 +257,6 @@ def exact_match(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tenso
     return starts.nonzero()[:, 0], matches
 
 
-def learned_thoughts(labels: torch.Tensor, tokenizer: PreTrainedTokenizerBase) -> list[tuple[int, int, int]]:
-    """Per learned thought its row, where its opening tag stands, and the last token before its first word.
-
-    The two are the same where no title stands between them, on a line of its own (`learning.experts.titled`).
-    """
-    opening, closing, line = (token_id(tokenizer, token) for token in ("<think>", "</think>", LINE_END))
-    found = []
-    for row, start in (labels[:, :-1] == opening).nonzero().tolist():
-        said = labels[row, start:].tolist()
-        said = said[: said.index(closing)] if closing in said else said
-        last = len(said) - 1 - said[::-1].index(line) if line in said else 0
-        found.append((row, start, start + last))
-    return found
-
-
 def decisions(
     logits: torch.Tensor, labels: torch.Tensor, tokenizer: PreTrainedTokenizerBase
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -286,8 +265,7 @@ def decisions(
     Returns the mean cross-entropy of those words, 0 where there is none; and of each its row and whether the likeliest
     word is the right one, (decisions,) both.
     """
-    thoughts = learned_thoughts(labels.cpu(), tokenizer)
-    rows, at = (labels.new_tensor([thought[part] for thought in thoughts]) for part in (0, 2))
+    rows, at = (labels[:, :-1] == token_id(tokenizer, "<think>")).nonzero().unbind(1)
     asked, wanted = logits[rows, at].float(), labels[rows, at + 1]
     if not len(wanted):
         return logits.new_zeros(()), rows, rows.bool()
