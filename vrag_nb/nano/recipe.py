@@ -10,7 +10,7 @@
     see        the agent's vision tower learns on, cells of windows; by name           -> models/nano-agent-next
     settle     its language model learns to use what it sees; by name                  -> models/nano-agent-next
     perceive   the agent without its protocol: reading, looking up, pointing; by name  -> models/nano-base-next
-    find       all of the retriever learns on, on pages drawn for every step; by name  -> models/nano-retriever
+    find       all of the retriever learns on, on pages drawn for every step; by name  -> models/nano-retriever-next
     sharpen    what `see` is, for the retriever, from the agent's tower; by name       -> models/nano-retriever-next
     hone       its language half learns to use what it sees; by name                   -> models/nano-retriever-next
     weigh      what the tokens of a query are worth to the retriever                   -> models/nano-retriever
@@ -18,7 +18,9 @@
 
 `see`, `settle`, `perceive`, `find`, `sharpen` and `hone` teach on what is shipped and are run when they are named only;
 what each brought is in `data/models/README.md`. `torchrun --nproc-per-node 2 -m vrag_nb.nano.recipe --threads 1 see
-settle` gives each of two processes a core.
+settle` gives each of two processes a core. `perceive`, `settle` and `find` are made for a GPU as well, where one is
+found: `python -m vrag_nb.nano.recipe --workers 14 --times 4 settle` draws on fourteen cores, in batches four times as
+large.
 
 Budgets are wall-clock seconds on two idle cores. Every stage resumes where a kill left it and teaches no more once its
 budget is spent; all of them see train-split tables and layouts only. `data/models/README.md` says what the shipped
