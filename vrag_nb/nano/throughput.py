@@ -1,7 +1,7 @@
 """How fast a logged stage ran, against what its GPU can do.
 
-A forward and a backward pass take about six operations a weight and token (Kaplan et al., arXiv 2001.08361). A square is
-one token of the language model and four patches of the tower, so of N_text and N_vision weights a square costs
+A forward and a backward pass take about six operations a weight and token (Kaplan et al., arXiv 2001.08361). A square
+is one token of the language model and four patches of the tower, so of N_text and N_vision weights a square costs
 
     C = 6 (N_text + 4 N_vision)
 
