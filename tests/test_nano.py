@@ -7,29 +7,34 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from ctypes import c_double
 from dataclasses import replace
+from multiprocessing import Value
 from pathlib import Path
 
 import pytest
 import torch
 from PIL import Image
 from safetensors import safe_open
-from transformers import AutoModelForImageTextToText, AutoProcessor
+from transformers import AutoModelForImageTextToText, AutoProcessor, Qwen2_5_VLForConditionalGeneration
 
 from vrag_nb.agent import actions
 from vrag_nb.learning.curves import RunLog, read_log
 from vrag_nb.nano import attention
-from vrag_nb.nano.aligning import Stream, train_streams
+from vrag_nb.nano.aligning import Stream, StreamBatches, train_streams
 from vrag_nb.nano.attention import linear_patch_embedding, use_block_attention, use_window_attention
 from vrag_nb.nano.glyphs import CLASS_OF, EMPTY, IGNORE, SLOTS, Glyph, slot_targets
 from vrag_nb.nano.lookups import SOUGHT, drawn_table, loose_lines, reading_strip, sought_table
 from vrag_nb.nano.model import NanoSize, build_nano_vlm, build_processor, save_checkpoint
 from vrag_nb.nano.optimisation import Float32Muon, Optimisers, orthogonalised, training_dtype
 from vrag_nb.nano.patches import seen, tower_inputs
+from vrag_nb.nano.plan import processor_of
 from vrag_nb.nano.plan import tokenizer as make_tokenizer
 from vrag_nb.nano.reading import draw_scribble, train_reading
 from vrag_nb.nano.samples import Sample, collate, decisions, encode, exact_match
 from vrag_nb.nano.scribbles import scribble
+from vrag_nb.nano.tokenizer import build_tokenizer
+from vrag_nb.nano.wording import copied_words
 
 TINY = NanoSize(text_width=64, text_layers=2, text_heads=2, vision_width=48, vision_layers=2, vision_heads=2)
 
@@ -201,19 +206,52 @@ def test_attention_in_windows_is_attention(tokenizer, processor, scores, long, m
         assert torch.allclose(usual, windows, atol=1e-4, rtol=1e-3)
 
 
-def test_padded_attention_and_packed_patches_are_what_a_gpu_sees(tokenizer, processor, monkeypatch):
-    """One frame of bytes, and windows in one padded call: the tower says what it says of a processor's patches."""
+def test_packed_patches_are_what_a_processor_makes(tokenizer, processor):
+    """One frame of bytes: the tower says of it what it says of a processor's patches."""
     visual = build_nano_vlm(tokenizer, TINY).eval().model.visual
     images = [Image.effect_noise(size, 90).convert("RGB") for size in ((28 * 9, 28 * 5), (28 * 4, 28 * 4), (28, 56))]
     pixels = processor.image_processor(images=images, do_resize=False, return_tensors="pt")
     with torch.inference_mode():
         usual = visual(pixels["pixel_values"], grid_thw=pixels["image_grid_thw"]).pooler_output
-        monkeypatch.setattr(attention, "window_attention", attention.padded_attention)
         linear_patch_embedding(visual)
-        use_window_attention(visual)
         told = tower_inputs(images, visual.config)
+        assert told["patches"].dtype == torch.uint8
         assert torch.equal(told["grid_thw"], pixels["image_grid_thw"])
         assert torch.allclose(seen(visual, told), usual, atol=1e-4, rtol=1e-3)
+
+
+def test_padded_windows_attend_as_windows_do():
+    ends = torch.tensor([0, 5, 6, 20, 25])
+    query, key, value = torch.randn(3, 25, 2, 8, generator=torch.Generator().manual_seed(0))
+    padded = attention.padded_attention(query, key, value, ends)
+    assert torch.allclose(padded, attention.window_attention(query, key, value, ends), atol=1e-5)
+    whole = attention.padded_attention(query, key, value, torch.tensor([0, 25]))
+    assert not torch.allclose(padded, whole, atol=0.1), "windows matter"
+
+
+def test_streams_of_a_group_share_a_batch_of_so_many_times_their_size(tokenizer, processor):
+    model = build_nano_vlm(tokenizer, TINY)
+    streams = [
+        Stream("read", reading_strip, 2, group="short"),
+        Stream("table", drawn_table, 1, group="short"),
+        Stream("copy", copied_words, 3),
+    ]
+    levels = {stream.name: Value(c_double, 0.0) for stream in streams}
+    batches = iter(StreamBatches(streams, model, processor, levels, "seed", times=2))
+    for _ in range(2):
+        short, copy = next(batches), next(batches)
+        assert (short.group, copy.group) == ("short", "copy")
+        assert short.streams == ["read"] * 4 + ["table"] * 2
+        assert len(copy.texts["input_ids"]) == len(copy.kinds) == 6
+        assert not copy.images
+
+
+def test_what_is_taught_on_keeps_the_tokenizer_beside_its_weights(tmp_path):
+    """One built anew may differ: the manual that it learns from is another in another Python."""
+    other = build_tokenizer(["zebra quartz vexing jumps"] * 50)
+    save_checkpoint(build_nano_vlm(other, TINY), build_processor(other), tmp_path)
+    model = Qwen2_5_VLForConditionalGeneration.from_pretrained(tmp_path)
+    assert processor_of(model).tokenizer.get_vocab() == other.get_vocab() != make_tokenizer().get_vocab()
 
 
 def test_optimisers_write_masters_back_and_resume():

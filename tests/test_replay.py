@@ -13,8 +13,9 @@ from vrag_nb.nano.replay import Replay
 
 def test_groups_that_come_in_runs_do_not_block_one_another():
     batches = ((name, number) for number in count() for name in "a" * 9 + "b" * 9)
-    replay = Replay(batches, lambda batch: batch[0], ahead=2, enough=10**6)
-    assert [replay.next(group)[0] for group in "ab" * 40] == list("ab" * 40)
+    replay = Replay(batches, "ab", lambda batch: batch[0], ahead=2, enough=10**6)
+    taken = [next(replay) for _ in range(80)]
+    assert [group for group, _ in taken] == list("ab" * 40)
     assert replay.fresh == 1
 
 
@@ -26,12 +27,12 @@ def test_what_is_not_drawn_yet_is_seen_again():
         gate.wait(10)
         yield 3
 
-    replay = Replay(drawn(), lambda _: "one", enough=3)
-    assert [replay.next("one") for _ in range(3)] == [0, 1, 2]
-    assert {replay.next("one") for _ in range(40)} == {0, 1, 2}
+    replay = Replay(drawn(), ["one"], lambda _: "one", enough=3)
+    assert [next(replay) for _ in range(3)] == [0, 1, 2]
+    assert {next(replay) for _ in range(40)} == {0, 1, 2}
     assert replay.fresh == 3 / 43
     gate.set()
-    while replay.next("one") != 3:
+    while next(replay) != 3:
         pass
 
 
@@ -40,7 +41,7 @@ def test_a_failed_draw_is_told():
         yield 1
         raise ValueError("no such font")
 
-    replay = Replay(drawn(), lambda _: "one", enough=1)
-    assert replay.next("one") == 1
+    replay = Replay(drawn(), ["one"], lambda _: "one", enough=1)
+    assert next(replay) == 1
     with pytest.raises(RuntimeError, match="could not be drawn"):
-        [replay.next("one") for _ in range(10**6)]
+        [next(replay) for _ in range(10**6)]

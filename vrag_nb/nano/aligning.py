@@ -11,7 +11,6 @@ On a GPU batches are `times` as large, streams of short samples share one, and m
 from __future__ import annotations
 
 import random
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from ctypes import c_double
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ from vrag_nb.nano import replicas
 from vrag_nb.nano.attention import linear_patch_embedding, use_block_attention, use_window_attention
 from vrag_nb.nano.looking import Looking, Targets
 from vrag_nb.nano.model import FACTOR
-from vrag_nb.nano.optimisation import Optimisers, load_state, to_training_form, training_device
+from vrag_nb.nano.optimisation import Optimisers, compile_layers, to_training_form, training_device
 from vrag_nb.nano.patches import seen, tower_inputs
 from vrag_nb.nano.reading import Level
 from vrag_nb.nano.replay import Replay
@@ -104,8 +103,9 @@ class StreamBatches(IterableDataset):
         rng = random.Random(f"{self.seed}/{worker.id if worker else 0}")
         drawn: dict[str, list[Sample]] = {stream.name: [] for stream in self.streams}
         ready: dict[str, list[list[Sample]]] = {stream.name: [] for stream in self.streams}
+        groups = grouped(self.streams)
         while True:
-            for group, streams in grouped(self.streams).items():
+            for group, streams in groups.items():
                 samples: list[Sample] = []
                 names: list[str] = []
                 for stream in streams:
@@ -190,7 +190,6 @@ def train_streams(
     decay: float = 0.4,
     vision: Learns = "merger",
     looking_weights: Mapping[str, float] | None = None,
-    heads_from: Path | None = None,
     windows: WindowLessons | None = None,
     decision_weight: float = 0.0,
     workers: int = 1,
@@ -203,7 +202,6 @@ def train_streams(
     Of several processes (`replicas`) each draws samples of its own; the first one's log and state are kept.
 
     vision: what of the tower learns.
-    heads_from: the folder of an earlier run, with whose looking heads this one begins.
     windows: the tower is asked for their cells in every step, so that what of it learns goes on reading.
     decision_weight: of a loss on the first words of thoughts (`samples.decisions`), one token of dozens in the loss on
     all of them.
@@ -212,10 +210,11 @@ def train_streams(
     left out where there is none, and on a GPU.
     """
     torch.manual_seed(seed)
-    looking = _prepared(model, vision, looking_weights, heads_from, compile_text)
+    device = training_device()
+    looking = _prepared(model, device, vision, looking_weights, compile_text)
     parts: dict[str, nn.Module] = {"model": model, "looking": looking}
     if windows is not None:
-        to_training_form(windows)
+        to_training_form(windows, device)
         parts["windows"] = windows
     named = [named for part in parts.values() for named in part.named_parameters()]
     optimisers = Optimisers(named, muon_lr, adamw_lr, decay=decay)
@@ -228,14 +227,14 @@ def train_streams(
     seeded = f"{seed * 7919 + training.step}/{replicas.rank()}"
     batches = StreamBatches(streams, model, processor, difficulties, seeded, times)
     loader = iter(DataLoader(batches, batch_size=None, num_workers=workers, prefetch_factor=6 if workers else None))
-    replay = Replay(loader, lambda drawn: drawn.group) if training_device().type == "cuda" else None
-    by_name, groups = {stream.name: stream for stream in streams}, grouped(streams)
+    by_name, groups = {stream.name: stream for stream in streams}, list(grouped(streams))
+    supply = Replay(loader, groups, lambda drawn: drawn.group) if device.type == "cuda" else loader
     model.train()
     for _ in training:
         tokens = 0
-        for group in groups:
-            drawn: Drawn = replay.next(group) if replay else training.next(loader)
-            output, rest = _answered(model, drawn.to(training_device()), looking, decision_weight, processor.tokenizer)
+        for _ in groups:
+            drawn: Drawn = training.next(supply)
+            output, rest = _answered(model, drawn.to(device), looking, decision_weight, processor.tokenizer)
             ((output.loss + rest.loss) / len(groups)).backward()
             training.tell(**{f"loss/{drawn.group}": output.loss.item()})
             shares.update("match", [drawn.kinds[row] for row in rest.rows], rest.matches)
@@ -250,8 +249,6 @@ def train_streams(
                 kinds = [kind for kind, stream in zip(drawn.kinds, drawn.streams, strict=True) if stream == name]
                 _promote(by_name[name], difficulties[name], shares, kinds)
             tokens += int(drawn.texts["attention_mask"].sum())
-        if replay:
-            training.tell(fresh=replay.fresh)
         if windows is not None:
             loss, figures = windows.ask()
             loss.backward()
@@ -300,24 +297,21 @@ def _answered(
 
 def _prepared(
     model: Qwen2_5_VLForConditionalGeneration,
+    device: torch.device,
     vision: Learns,
     looking_weights: Mapping[str, float] | None,
-    heads_from: Path | None,
     compile_text: bool,
 ) -> Looking:
     """Make a model quick where it is trained, in the training form; returns its looking heads."""
     linear_patch_embedding(model.model.visual)
-    to_training_form(model)
+    to_training_form(model, device)
     let_vision_learn(model, vision)
     use_block_attention(model.model.language_model)
     use_window_attention(model.model.visual)
     looking = Looking(model, looking_weights)
-    if heads_from and (earlier := load_state(heads_from / "state.pt")):
-        looking.load_state_dict(earlier["looking"])
-    to_training_form(looking)
-    if compile_text and training_device().type == "cpu" and shutil.which("g++"):
-        for layer in model.model.language_model.layers:
-            layer.compile(dynamic=True)
+    to_training_form(looking, device)
+    if compile_text:
+        compile_layers(model.model.language_model)
     return looking
 
 

@@ -13,7 +13,6 @@ A page costs a thousand times what a query costs, so every page of a batch is as
 from __future__ import annotations
 
 import random
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +28,7 @@ from vrag_nb.nano.attention import linear_patch_embedding, use_block_attention, 
 from vrag_nb.nano.deck_tasks import DeckPool, DrawnPage, repainted
 from vrag_nb.nano.glyphs import Glyph, GlyphHead, glyph_loss, slot_targets
 from vrag_nb.nano.model import FACTOR
-from vrag_nb.nano.optimisation import Optimisers, to_training_form, training_device
+from vrag_nb.nano.optimisation import Optimisers, compile_layers, to_training_form, training_device
 from vrag_nb.nano.patches import seen, tower_inputs
 from vrag_nb.nano.prose import drawn_document
 from vrag_nb.nano.replay import Replay
@@ -194,24 +193,22 @@ def train_finding(
     visual: Any = model.visual
     head = GlyphHead(model.config.text_config.hidden_size, SLOTS)
     linear_patch_embedding(visual)
-    to_training_form(model)
-    to_training_form(head)
+    device = training_device()
+    to_training_form(model, device)
+    to_training_form(head, device)
     use_block_attention(model.language_model)
     use_window_attention(visual)
-    if compile_text and training_device().type == "cpu" and shutil.which("g++"):
-        for layer in model.language_model.layers:
-            layer.compile(dynamic=True)
+    if compile_text:
+        compile_layers(model.language_model)
     optimisers = Optimisers([*model.named_parameters(), *head.named_parameters()], muon_lr, adamw_lr, decay=decay)
     training = Training(folder, {"model": model, "head": head}, optimisers, seconds, steps=steps, save_every=save_every)
     batches = FindingBatches(pool, model, processor, decks, pages, f"{seed * 7919 + training.step}/{replicas.rank()}")
     loader = iter(DataLoader(batches, batch_size=None, num_workers=workers, prefetch_factor=2 if workers else None))
-    replay = Replay(loader, lambda _: "pages") if training_device().type == "cuda" else None
+    supply = Replay(loader, ["pages"], lambda _: "pages") if device.type == "cuda" else loader
     model.train()
     for _ in training:
-        drawn: FindingBatch = replay.next("pages") if replay else training.next(loader)
-        if replay:
-            training.tell(fresh=replay.fresh)
-        batch = drawn.to(training_device())
+        drawn: FindingBatch = training.next(supply)
+        batch = drawn.to(device)
         tokens = seen(visual, batch.images)
         on_glyphs, glyphs = glyph_loss(head(tokens), batch.glyphs)
         matched = match_batch(model, batch.matching, tokens)

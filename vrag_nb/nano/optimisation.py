@@ -1,13 +1,14 @@
 """What every nano training run shares: optimisers, schedule, resumable state.
 
-Matrices of the towers' blocks are updated by Muon (orthogonalised momentum), everything else by AdamW. Training runs on
-a GPU where there is one, in bfloat16; on a CPU that is no faster in it, everything is done in float32.
+Matrices of the towers' blocks are updated by Muon (orthogonalised momentum), everything else by AdamW. On a GPU
+training is done in bfloat16; on a CPU that is no faster in it, in float32.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import shutil
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -17,6 +18,8 @@ import torch
 from torch import nn
 
 from vrag_nb.nano import replicas
+
+CPU = torch.device("cpu")
 
 
 class Optimisers:
@@ -49,7 +52,7 @@ class Optimisers:
         self.warmup, self.decay = warmup, decay
         self.optimisers: list[torch.optim.Optimizer] = []
         if matrices:
-            muon = torch.optim.Muon if training_dtype() == torch.bfloat16 else Float32Muon
+            muon = torch.optim.Muon if self.pairs[0][0].dtype == torch.bfloat16 else Float32Muon
             self.optimisers.append(muon(matrices, lr=muon_lr, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"))
         if rest:
             self.optimisers.append(torch.optim.AdamW(rest, lr=adamw_lr, betas=(0.9, 0.95), weight_decay=0.0))
@@ -137,17 +140,17 @@ def progress(spent: float, seconds: float, step: int, steps: int | None) -> floa
 
 @cache  # asked before worker processes are forked, which may not ask CUDA any more
 def training_device() -> torch.device:
-    """Where training runs: the GPU where there is one."""
+    """Where a stage trains that can do so on a GPU: there, if there is one."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def training_dtype() -> torch.dtype:
+def training_dtype(device: torch.device = CPU) -> torch.dtype:
     """bfloat16 on a GPU, and where the processor multiplies faster in it than in float32; else float32.
 
     Where it is emulated it is many times as slow; Intel's AVX-512 without AMX has it, at half the speed of float32
     (`benchmarks/number_formats.py` times both).
     """
-    if training_device().type == "cuda":
+    if device.type == "cuda":
         return torch.bfloat16
     able = torch.cpu.get_capabilities()
     quick = any(able.get(name) for name in ("amx_bf16", "bf16"))  # "bf16": what ARM calls it
@@ -155,12 +158,20 @@ def training_dtype() -> torch.dtype:
     return torch.bfloat16 if quick or vectors else torch.float32
 
 
-def to_training_form(module: nn.Module) -> None:
-    """Put a module on the training device and cast its parameters; buffers are not cast: rotary frequencies in bfloat16
-    would blur positions."""
-    module.to(training_device())
+def to_training_form(module: nn.Module, device: torch.device = CPU) -> None:
+    """Put a module on a device and cast its parameters, not its buffers: rotary frequencies in bfloat16 would blur
+    positions.
+    """
+    module.to(device)
     for parameter in module.parameters():
-        parameter.data = parameter.data.to(training_dtype())
+        parameter.data = parameter.data.to(training_dtype(device))
+
+
+def compile_layers(language_model: Any) -> None:
+    """Compile each layer of a language model (a minute, then 1.6 times as fast), on a CPU with a C++ compiler alone."""
+    if next(language_model.parameters()).device.type == "cpu" and shutil.which("g++"):
+        for layer in language_model.layers:
+            layer.compile(dynamic=True)
 
 
 def save_state(path: Path, state: dict) -> None:

@@ -210,17 +210,11 @@ def see(recipe: Recipe) -> None:
 
 
 def settle(recipe: Recipe) -> None:
-    """The agent learns to use what its tower sees: the lessons of `act`, with more reading in them.
+    """The agent learns to use what its tower sees since `see`: the lessons of `act`, with more reading in them.
 
-    It begins as the base of `perceive` where there is a new one, with the looking heads of that stage, and lies beside
-    the shipped agent until it is better, as NEXT.
+    What it makes lies beside the shipped agent until it is better, as NEXT.
     """
-    perceived = recipe.models / "nano-base-next"
-    begun = recipe.models / NEXT
-    folder = next(one for one in (begun, perceived, recipe.models / "nano-agent") if (one / "config.json").is_file())
-    model = Qwen2_5_VLForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
-    heads = recipe.runs / "perceive" if folder == perceived else None
-    _teach_on(recipe, model, settling(recipe), "settle", NEXT, heads_from=heads, decision_weight=0.5, decay=0.9)
+    _teach_on(recipe, latest_agent(recipe), settling(recipe), "settle", NEXT, decision_weight=0.5, decay=0.9)
 
 
 def settling(recipe: Recipe) -> list[Stream]:
@@ -281,14 +275,15 @@ def _teach_on(
     what answers ask of it, it forgets letters. Looking heads weigh little: what they say at first is noise.
     """
     torch.manual_seed(recipe.seed)
-    lessons = WindowLessons(model.model.visual, tower_windows(recipe), 16 * recipe.times, seed=recipe.seed)
+    on_cpu, windows = training_device().type == "cpu", tower_windows(recipe)
+    lessons = WindowLessons(model.model.visual, windows, 16 * recipe.times, seed=recipe.seed, compiled=on_cpu)
     if head := letters_head(recipe):
         lessons.head.load_state_dict(head)
-    if training_device().type == "cuda":
+    if not on_cpu:
         streams = [replace(stream, group=TOGETHER.get(stream.name, "")) for stream in streams]
     quietly = {name: 0.3 * weight for name, weight in WEIGHTS.items()}
     options = {"looking_weights": quietly, "windows": lessons, "vision": "all", **options}
-    options |= {"workers": recipe.workers, "times": recipe.times, "save_every": 50 * recipe.times**2}
+    options |= {"workers": recipe.workers, "times": recipe.times, "save_every": 50 * recipe.times}
     runs, seconds = recipe.runs / stage, getattr(recipe, f"{stage}_seconds")
     _train_agent(recipe, model, streams, runs, seconds, name=name, rate=0.5 * recipe.rate, **options)
 

@@ -9,15 +9,17 @@ from __future__ import annotations
 import random
 import threading
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Generic, TypeVar
+from itertools import cycle
+from typing import TypeVar
 
 Batch = TypeVar("Batch")
 
 
-class Replay(Generic[Batch]):
-    """Takes batches off an endless iterator in a thread; `next(group)` does not wait once it has enough of the group.
+class Replay(Iterator[Batch]):
+    """Takes batches off an endless iterator in a thread, and yields one of every group in turn, without waiting once it
+    has enough of the group.
 
     fresh: the share of batches handed out that had not been seen before.
     """
@@ -25,6 +27,7 @@ class Replay(Generic[Batch]):
     def __init__(
         self,
         batches: Iterator[Batch],
+        groups: Sequence[str],
         group: Callable[[Batch], str],
         *,
         kept: int = 48,
@@ -32,8 +35,11 @@ class Replay(Generic[Batch]):
         ahead: int = 16,
         seed: int = 0,
     ) -> None:
-        """kept: batches of a group to draw from, `enough` of them before any is seen again. ahead: drawn, not taken."""
+        """group: whose of the groups a batch is. kept: batches of a group to draw from, `enough` of them before any is
+        seen again. ahead: drawn, not taken.
+        """
         self._batches, self._group, self._enough, self._ahead = batches, group, enough, ahead
+        self._turns = cycle(groups)
         self._new: defaultdict[str, deque[Batch]] = defaultdict(deque)
         self._seen: defaultdict[str, deque[Batch]] = defaultdict(partial(deque, maxlen=kept))
         self._changed, self._rng = threading.Condition(), random.Random(seed)
@@ -46,8 +52,9 @@ class Replay(Generic[Batch]):
     def fresh(self) -> float:
         return self._taken / max(1, self._handed)
 
-    def next(self, group: str) -> Batch:
-        """A new batch of a group, or one seen before. Raises RuntimeError where drawing has failed."""
+    def __next__(self) -> Batch:
+        """A new batch of the next group, or one seen before. Raises RuntimeError where drawing has failed."""
+        group = next(self._turns)
         with self._changed:
             new, seen = self._new[group], self._seen[group]
             self._handed += 1

@@ -20,7 +20,6 @@ from __future__ import annotations
 import copy
 import random
 import re
-import shutil
 import string
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -40,7 +39,7 @@ from vrag_nb.nano.attention import use_block_attention
 from vrag_nb.nano.deck_tasks import DrawnPage
 from vrag_nb.nano.looking import covered_squares
 from vrag_nb.nano.model import FACTOR, MIN_PIXELS
-from vrag_nb.nano.optimisation import Optimisers, to_training_form, training_device, training_dtype
+from vrag_nb.nano.optimisation import Optimisers, compile_layers, to_training_form, training_dtype
 from vrag_nb.nano.training import Training
 from vrag_nb.nano.written import ids_around
 
@@ -239,7 +238,7 @@ def word_loss(
         return found.sum() * 0, 0.0
     vectors, flat = asked[rows[:, 0], rows[:, 1]], found.flatten(0, 1)
     # in bfloat16 where that is fast, which is off by less than what separates words: these products are large
-    dtype = training_dtype()
+    dtype = training_dtype(found.device)
     scores = (vectors.to(dtype) @ flat.to(dtype).T).float() / temperature
     scores = scores.masked_fill(flat.abs().sum(-1) == 0, -torch.inf)
     right = torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)
@@ -309,7 +308,7 @@ def match_batch(model: ColQwen2_5, batch: Matching, tokens: torch.Tensor) -> Mat
 @torch.no_grad()
 def page_scores(asked: torch.Tensor, found: torch.Tensor) -> torch.Tensor:
     """MaxSim of (queries, n, 128) with (pages, s, 128), both with zeros at padding: (queries, pages)."""
-    dtype = training_dtype()
+    dtype = training_dtype(found.device)
     return torch.einsum("qnd,psd->qpns", asked.to(dtype), found.to(dtype)).amax(-1).float().sum(-1)
 
 
@@ -388,9 +387,8 @@ def train_retriever(
     model.visual.requires_grad_(False)
     to_training_form(model)
     use_block_attention(model.language_model)
-    if compile_text and training_device().type == "cpu" and shutil.which("g++"):
-        for layer in model.language_model.layers:
-            layer.compile(dynamic=True)
+    if compile_text:
+        compile_layers(model.language_model)
     if not centred:
         some_queries, some_pages = draw_batch(random.Random(seed), groups, batch_size, decks_per_batch)
         centre_projection(model, processor, [pages[index] for index in some_pages], some_queries)
@@ -405,8 +403,8 @@ def train_retriever(
         copied = [rng.random() < span_share or not query for query in queries]
         queries = [span_query(rng, p) if c and p.words else q for c, p, q in zip(copied, shown, queries, strict=True)]
         lists = [listed_words(rng, page) for page in shown]
-        batch = matching(model, processor, shown, queries, lists).to(training_device())
-        matched = match_batch(model, batch, torch.cat([page.tokens for page in shown]).to(training_device()))
+        batch = matching(model, processor, shown, queries, lists)
+        matched = match_batch(model, batch, torch.cat([page.tokens for page in shown]))
         (matched.on_words + matched.on_pages).backward()
         training.tell(loss=matched.on_pages.item(), word_loss=matched.on_words.item())
         training.blend(accuracy=matched.right, words=matched.words_right)

@@ -29,8 +29,7 @@ COMMON_WORDS = frozenset(WORD.findall("the and what which how much many was were
 class Sample:
     """One conversation: turns of (role, parts), a part being a string or an image already at its shown size.
 
-    `kind` names the task, for the log. Assistant turns before `learn_from` are context: no loss covers them; nor the
-    first `given` parts of those after it, nor, where they are `unfinished`, their end. `words`:
+    `kind` names the task, for the log. Assistant turns before `learn_from` are context: no loss covers them. `words`:
     per image, the words printed on it and their boxes (image pixels). `looks`: where answers are to be looked for.
     `glyphs`: per image, the characters drawn on it; where there are none, its squares are not asked for theirs.
     """
@@ -38,8 +37,6 @@ class Sample:
     kind: str
     turns: list[tuple[str, list[str | Image.Image]]]
     learn_from: int = 0
-    given: int = 0
-    unfinished: bool = False
     words: Sequence[Sequence[tuple[str, Box]]] = ()
     looks: Sequence[Look] = ()
     glyphs: Sequence[Sequence[Glyph]] = ()
@@ -90,15 +87,14 @@ def _encode(sample: Sample, tokenizer: PreTrainedTokenizerBase) -> tuple[list[in
     for number, (role, parts) in enumerate(sample.turns):
         learned = role == "assistant" and number >= sample.learn_from
         add(tokenizer.encode(f"<|im_start|>{role}\n"), False)
-        for place, part in enumerate(parts):
+        for part in parts:
             if isinstance(part, str):
-                asked = learned and place >= sample.given
-                texts.append(_Text(len(ids), part, number, images, asked))
-                add(tokenizer.encode(part), asked)
+                texts.append(_Text(len(ids), part, number, images, learned))
+                add(tokenizer.encode(part), learned)
             else:
                 images += 1
                 add([start, *[pad] * (part.width // FACTOR * (part.height // FACTOR)), end], False)
-        add(tokenizer.encode("<|im_end|>"), learned and not sample.unfinished)
+        add(tokenizer.encode("<|im_end|>"), learned)
         add(tokenizer.encode("\n"), False)
     return ids, labels, texts
 

@@ -19,7 +19,7 @@ from torch import nn
 from vrag_nb.nano import replicas
 from vrag_nb.nano.cells import CellHead, cell_loss
 from vrag_nb.nano.model import FACTOR
-from vrag_nb.nano.optimisation import Optimisers, training_device
+from vrag_nb.nano.optimisation import Optimisers
 from vrag_nb.nano.patches import scaled_patches
 from vrag_nb.nano.training import Training
 from vrag_nb.nano.windows import SIDE, SQUARES, WindowFiles
@@ -126,7 +126,7 @@ class WindowLessons(nn.Module):
         self._run: dict[str, Any] = {"tower": StillTower(visual), "head": self.head}  # in a dict: no parts of this one
         if held_to is not None:
             self._run["earlier"] = StillTower(held_to)
-        if compiled and training_device().type == "cpu" and shutil.which("g++"):
+        if compiled and shutil.which("g++"):
             self._run = {name: torch.compile(part, dynamic=False) for name, part in self._run.items()}
         self._rng = np.random.default_rng(seed)
         shares = np.minimum(windows.letters, MOST_LETTERS) + 12.0

@@ -24,6 +24,7 @@ from torch import nn
 from vrag_nb.learning.curves import RunLog
 from vrag_nb.nano import replicas
 from vrag_nb.nano.optimisation import Optimisers, load_state, progress, save_state
+from vrag_nb.nano.replay import Replay
 
 Batch = TypeVar("Batch")
 
@@ -85,10 +86,12 @@ class Training:
             self.means[name] = (1 - share) * self.means.get(name, 0.0) + share * value
 
     def next(self, batches: Iterator[Batch]) -> Batch:
-        """The next batch; the log says for which share of the time it was waited."""
+        """The next batch; the log says for which share of the time it was waited, and how many were `fresh`."""
         before = time.perf_counter()
         batch = next(batches)
         self._waited = (self._waited or 0.0) + time.perf_counter() - before
+        if isinstance(batches, Replay):
+            self.tell(fresh=batches.fresh)
         return batch
 
     def _progress(self) -> float:

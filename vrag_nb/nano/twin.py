@@ -11,7 +11,6 @@ several queries of each page.
 from __future__ import annotations
 
 import random
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +26,7 @@ from vrag_nb.nano.attention import linear_patch_embedding, use_block_attention, 
 from vrag_nb.nano.deck_tasks import DrawnPage
 from vrag_nb.nano.finding import asked_of
 from vrag_nb.nano.model import FACTOR
-from vrag_nb.nano.optimisation import Optimisers, to_training_form
+from vrag_nb.nano.optimisation import Optimisers, compile_layers, to_training_form
 from vrag_nb.nano.retriever import PAGE_BUDGET, QueryGroup, SeenPage, draw_batch, word_squares
 from vrag_nb.nano.training import Training
 from vrag_nb.nano.written import written_inputs, written_squares
@@ -106,9 +105,8 @@ def train_twin(
     model: as `freeze` leaves it. Queries that are empty stand for none: of such a page only its own words are asked.
     """
     use_block_attention(model.language_model)
-    if compile_text and shutil.which("g++"):
-        for layer in model.language_model.layers:
-            layer.compile(dynamic=True)
+    if compile_text:
+        compile_layers(model.language_model)
     queries_of: dict[int, list[str]] = {}
     for text, page in (query for group in groups for query in group.queries):
         queries_of.setdefault(page, []).extend([text] if text else [])
