@@ -196,11 +196,13 @@ def test_pretraining_uses_training_families_and_reads_training_tables_only(monke
 
 def test_mixed_families_stay_training_families():
     rng = random.Random(0)
-    titles = {family.title for family in families("train")}
-    for _ in range(50):
-        family = mixed_family(rng)
-        assert family.split == "train"
-        assert family.title in titles
+    known = {family.title for family in families("train")} | {"aside", "foot"}
+    unknown = {family.title for split in ("dev", "test") for family in families(split)} - known
+    assert "sidebar" in unknown
+    mixed = [mixed_family(rng) for _ in range(200)]
+    assert {family.split for family in mixed} == {"train"}
+    assert {family.title for family in mixed} == known
+    assert {family.title for family in mixed if family.kind == "report"} <= {"underline", "band"}
 
 
 def test_mixed_families_leave_room_on_paper_of_many_shapes():
@@ -209,8 +211,59 @@ def test_mixed_families_leave_room_on_paper_of_many_shapes():
     assert len({family.page_size for family in mixed}) > 20
     for family in mixed:
         (width, height), (left, top, right, bottom) = family.page_size, family.margins
-        assert left + right <= 0.2 * width
-        assert top + bottom <= 0.12 * height
+        column = family.column * width if family.title == "aside" else 0
+        assert width - left - right - column >= 0.55 * width
+        assert top + bottom <= 0.15 * height
+
+
+@pytest.mark.parametrize("title", ["aside", "foot"])
+@pytest.mark.parametrize("filled", [False, True])
+def test_titles_beside_and_under_the_content_stand_clear_of_it(title: str, filled: bool):
+    family = next(family for family in FAMILIES if family.name == "plain")
+    margins = (60.0, 12.0, 8.0, 20.0)
+    family = replace(family, title=title, margins=margins, filled=filled, column=0.3, cut=0.42, flipped=True)
+    deck = make_deck(random.Random(3), load_series("train")[0], family, "deck")
+    with pymupdf.open(stream=deck.pdf, filetype="pdf") as document:
+        spans = [_headings(page) for page in document]
+    checked = 0
+    for fact in deck.facts:
+        x0, _, x1, y1 = fact.region
+        if fact.page == 1:
+            continue
+        for text, box in spans[fact.page - 1]:
+            if fact.page_title.startswith(text):
+                apart = box[0] >= x1 - 1 if title == "aside" else box[1] >= y1 - 9
+                assert apart, (fact.page, text, box, fact.region)
+                checked += 1
+        assert x0 >= 60 - 1
+    assert checked > 20
+
+
+def _headings(page: pymupdf.Page) -> list[tuple[str, tuple[float, ...]]]:
+    """The lines in a title's size, with where they stand, in points."""
+    lines = [line for block in page.get_text("dict")["blocks"] for line in block.get("lines", ())]
+    spans = [span for line in lines for span in line["spans"] if "Bold" in span["font"] and span["size"] > 11]
+    return [(span["text"].strip(), span["bbox"]) for span in spans if len(span["text"].strip()) > 3]
+
+
+def test_filled_margins_are_coloured_and_panels_stand_where_pages_are_cut():
+    family = next(family for family in FAMILIES if family.name == "journal")
+    series = load_series("train")[0]
+    bare, filled = (
+        make_deck(
+            random.Random(3), series, replace(family, margins=(40.0, 30.0, 20.0, 0.0), filled=fill, cut=0.4), "deck"
+        )
+        for fill in (False, True)
+    )
+    assert [fact.region for fact in bare.facts] == [fact.region for fact in filled.facts]
+    with pymupdf.open(stream=bare.pdf) as plain, pymupdf.open(stream=filled.pdf) as coloured:
+        assert plain[2].get_pixmap().pixel(10, 400) == plain[2].get_pixmap().pixel(300, 838)
+        assert coloured[2].get_pixmap().pixel(10, 400) != coloured[2].get_pixmap().pixel(300, 838)
+    width = 595 - 2 * 46 - 60
+    panels = [fact.region for fact in bare.facts if fact.page > 1 and fact.source_type in ("chart", "table")]
+    assert {round(x0) for x0, *_ in panels} <= {
+        round(left + shift) for left in (86, 86 + 0.4 * (width - 20) + 20) for shift in (-3, -2, -1, 0, 1)
+    }
 
 
 @pytest.mark.parametrize(

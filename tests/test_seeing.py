@@ -214,6 +214,19 @@ def test_a_tower_may_begin_as_one_that_reads_better_and_is_held_to_itself(
     assert kept < 1
 
 
+def test_a_head_gets_acquainted_with_a_tower_and_leaves_it_alone(tmp_path: Path):
+    torch.manual_seed(0)
+    windows = draw_windows(tmp_path / "windows", DECK, 1, printed=3)
+    visual = build_nano_vlm(tokenizer(), TINY).model.visual
+    lessons = WindowLessons(visual, windows, 8, compiled=False)
+    before = [parameter.clone() for parameter in visual.parameters()]
+    first = lessons.ask()[0].item()
+    lessons.acquaint(steps=20)
+    assert lessons.ask()[0].item() < first
+    assert all(torch.equal(a, b) for a, b in zip(before, visual.parameters(), strict=True))
+    assert all(parameter.grad is None for parameter in visual.parameters())
+
+
 def test_the_tower_goes_on_reading_beside_a_language_model(tmp_path: Path):
     torch.set_num_threads(1)
     windows = draw_windows(tmp_path / "windows", DECK, 1, printed=3)

@@ -167,10 +167,10 @@ class ExpertTurns:
         fact, kind = question.needed_facts[0], rng.random()
         number = fact["page"]
         page = pages[number - 1]
-        if kind < 0.5:
+        if kind < 0.4:
             box = jittered(rng, page.box(tuple(fact["box"])), page.image.size, rng.uniform(0, 0.3))
             return self._turn("crop", rng, question, pages, number, told_answer(question), box)
-        if kind < 0.77 or len(pages) == 1:
+        if kind < 0.78 or len(pages) == 1:
             said = enlarging(question, page) if question.needs_crop else told_answer(question)
             return self._turn("enlarge" if question.needs_crop else "page", rng, question, pages, number, said)
         others = [other for other in range(1, len(pages) + 1) if other != number]

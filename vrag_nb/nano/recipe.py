@@ -279,6 +279,8 @@ def _teach_on(
     lessons = WindowLessons(model.model.visual, windows, 16 * recipe.times, seed=recipe.seed, compiled=on_cpu)
     if head := letters_head(recipe):
         lessons.head.load_state_dict(head)
+    elif not (recipe.runs / stage / "state.pt").is_file():
+        lessons.acquaint()
     if not on_cpu:
         streams = [replace(stream, group=TOGETHER.get(stream.name, "")) for stream in streams]
     quietly = {name: 0.3 * weight for name, weight in WEIGHTS.items()}

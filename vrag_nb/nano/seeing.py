@@ -143,11 +143,9 @@ class WindowLessons(nn.Module):
 
     def ask(self) -> tuple[torch.Tensor, dict[str, float]]:
         """The loss of the next batch; and the share of its cells told right, and of the tokens' variance kept."""
-        images, targets = self.windows.pick(self._rng.choice(len(self.windows), self.batch_size, p=self._shares))
-        device = self.head.name.weight.device
-        pixels = scaled(images, self._rng, device)
+        pixels, targets = self._drawn()
         tokens = self._run["tower"](pixels)
-        loss, right = cell_loss(self._run["head"](tokens), torch.from_numpy(targets).to(device))
+        loss, right = cell_loss(self._run["head"](tokens), targets)
         figures = {"cells": right}
         if "earlier" in self._run:
             with torch.no_grad():
@@ -156,6 +154,24 @@ class WindowLessons(nn.Module):
             figures["kept"] = 1 - moved.item()
             loss = loss + self.hold * moved
         return loss, figures
+
+    def acquaint(self, steps: int = 150, rate: float = 5e-3) -> None:
+        """Teach the head alone, alike in all processes: a tower that knows letters is not to learn from its noise."""
+        optimiser = torch.optim.Adam(self.head.parameters(), rate)
+        for _ in range(steps):
+            pixels, targets = self._drawn()
+            with torch.no_grad():
+                tokens = self._run["tower"](pixels)
+            optimiser.zero_grad()
+            cell_loss(self.head(tokens), targets)[0].backward()
+            optimiser.step()
+        replicas.average([parameter.data for parameter in self.head.parameters()])
+
+    def _drawn(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """A batch of windows as a tower takes them, and what their cells show."""
+        images, targets = self.windows.pick(self._rng.choice(len(self.windows), self.batch_size, p=self._shares))
+        device = self.head.name.weight.device
+        return scaled(images, self._rng, device), torch.from_numpy(targets).to(device)
 
 
 def train_seeing(

@@ -16,6 +16,11 @@ def frame(sheet: Sheet, title: str) -> Box:
     kind = style.family.title
     if kind == "sidebar":
         return _sidebar(sheet, title)
+    fill_margins(sheet)
+    if kind == "aside":
+        return _aside(sheet, title)
+    if kind == "foot":
+        return _foot(sheet, title)
     margins = style.family.margins
     left, right = 40 + margins[0], canvas.width - 40 - margins[2]
     top = {"band": 14.0, "underline": 24.0}.get(kind, 40.0) + margins[1]
@@ -71,9 +76,66 @@ def _sidebar(sheet: Sheet, title: str) -> Box:
     return 220, 26, canvas.width - 26, canvas.height - 30
 
 
+def fill_margins(sheet: Sheet) -> None:
+    """Colour what the family leaves at the edges of its paper, if it does that."""
+    canvas, family = sheet.canvas, sheet.style.family
+    if not family.filled:
+        return
+    left, top, right, bottom = family.margins
+    width, height = canvas.width, canvas.height
+    for box in (
+        (0.0, 0.0, left, height), (width - right, 0.0, width, height),
+        (0.0, 0.0, width, top), (0.0, height - bottom, width, height),
+    ):  # fmt: skip
+        if min(box[2] - box[0], box[3] - box[1]) > 4:
+            canvas.rect(box, fill=sheet.style.palette.accent)
+
+
+def _aside(sheet: Sheet, title: str) -> Box:
+    """The title in a column on the right, the deck's name at the column's other end."""
+    canvas, style = sheet.canvas, sheet.style
+    family, palette = style.family, style.palette
+    left, top, right, bottom = family.margins
+    edge = canvas.width - right - family.column * canvas.width
+    ink, muted = (palette.on_accent, palette.on_accent) if family.filled else (palette.ink, palette.muted)
+    if family.filled:
+        canvas.rect((edge, 0, canvas.width, canvas.height), fill=palette.accent)
+    width = canvas.width - right - 16 - (edge + 14)
+    size, lines = _title_lines(sheet, title, width, 7)
+    while size > 11 and max(style.heading_bold.width(line, size) for line in lines) > width:
+        size -= 1
+        lines = wrap(title, style.heading_bold, size, width)
+    low = family.flipped  # then the title stands at the foot of the column
+    deck = wrap(sheet.deck, style.body, 12.0, width)
+    heights = len(lines) * size * 1.18, len(deck) * 15.0
+    y = canvas.height - 24 - bottom - heights[0] if low else 26 + top
+    for number, line in enumerate(lines):
+        draw_line(canvas, edge + 14, y + size * 1.18 * (number + 0.8), line, style.heading_bold, size, ink)
+    y = 24 + top if low else canvas.height - 22 - bottom - heights[1]
+    for number, line in enumerate(deck):
+        draw_line(canvas, edge + 14, y + 15.0 * (number + 0.8), line, style.body, 12.0, muted)
+    draw_line(canvas, 26 + left, canvas.height - 12 - bottom, str(sheet.number), style.body, 9, palette.muted)
+    return 30 + left, 26 + top, edge - 20, canvas.height - 30 - bottom
+
+
+def _foot(sheet: Sheet, title: str) -> Box:
+    """The title under the content, the deck's name at the top."""
+    canvas, style = sheet.canvas, sheet.style
+    left, top, right, bottom = style.family.margins
+    x0, x1 = 40 + left, canvas.width - 40 - right
+    size, lines = _title_lines(sheet, title, x1 - x0, 2)
+    y = canvas.height - 20 - bottom - len(lines) * size * 1.15
+    canvas.polyline([(x0, y - 6), (x1, y - 6)], style.palette.accent, 1.4)
+    for number, line in enumerate(lines):
+        draw_line(canvas, x0, y + size * (0.9 + 1.15 * number), line, style.heading_bold, size, style.palette.ink)
+    draw_line(canvas, x0, 28 + top, sheet.deck, style.bold, 12.5, style.palette.accent)
+    draw_line(canvas, x1, 28 + top, str(sheet.number), style.body, 9, style.palette.muted, "right")
+    return x0, 42 + top, x1, y - 16
+
+
 def _footer(sheet: Sheet, left: float, right: float, with_deck: bool) -> None:
     canvas, style = sheet.canvas, sheet.style
-    y, kind = canvas.height - 13, style.family.footer
+    y, kind = canvas.height - 13 - (style.family.margins[3] if style.family.filled else 0), style.family.footer
     size = 12.0 if with_deck else 8.5
     number = str(sheet.number)
     if kind == "centre":

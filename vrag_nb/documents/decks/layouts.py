@@ -79,18 +79,22 @@ def wide_panel(sheet: Sheet, blocks: list[Block], say: Say) -> None:
     block = blocks[0]
     content = _notes(sheet, frame(sheet, block.title()), 0.35)
     height = min(0.34 * 720 * 405 / (content[2] - content[0]), (content[3] - content[1]) * 0.6)
-    kind, _, place = chart_panel(sheet, (content[0], content[1], content[2], content[1] + height), block)
-    bullets(sheet, (content[0], place[3] + 12, content[2], content[3]), say(block)[:3])
+    if sheet.style.family.flipped:
+        bullets(sheet, (content[0], content[1], content[2], content[3] - height - 12), say(block)[:3])
+        kind, _, place = chart_panel(sheet, (content[0], content[3] - height, content[2], content[3]), block)
+    else:
+        kind, _, place = chart_panel(sheet, (content[0], content[1], content[2], content[1] + height), block)
+        bullets(sheet, (content[0], place[3] + 12, content[2], content[3]), say(block)[:3])
     _kind_facts(sheet, kind, place, block)
 
 
 def two_panels(sheet: Sheet, blocks: list[Block], say: Say) -> None:
     """Two panels side by side."""
     content = _notes(sheet, frame(sheet, joint_title(blocks)), 0.7)
-    half = (content[2] - content[0] - 18) / 2
+    first = (content[2] - content[0] - 18) * sheet.style.family.cut
     places = [
-        (content[0], content[1], content[0] + half, content[3]),
-        (content[2] - half, content[1], content[2], content[3]),
+        (content[0], content[1], content[0] + first, content[3]),
+        (content[0] + first + 18, content[1], content[2], content[3]),
     ]
     bottom = _panels(sheet, places, blocks, ["on the left", "on the right"])
     if content[3] - bottom > 60:
@@ -108,11 +112,11 @@ def dashboard(sheet: Sheet, blocks: list[Block], say: Say) -> None:
         ]
         _panels(sheet, places, blocks, ["on the left", "in the middle", "on the right"])
         return
-    width, height = (content[2] - content[0] - 14) / 2, (content[3] - content[1] - 12) / 2
+    first, height = (content[2] - content[0] - 14) * sheet.style.family.cut, (content[3] - content[1] - 12) / 2
     places = [
-        (x, y, x + width, y + height)
+        (x0, y, x1, y + height)
         for y in (content[1], content[3] - height)
-        for x in (content[0], content[2] - width)
+        for x0, x1 in ((content[0], content[0] + first), (content[0] + first + 14, content[2]))
     ]
     _panels(sheet, places, blocks, ["at the top left", "at the top right", "at the bottom left", "at the bottom right"])
 
@@ -149,7 +153,7 @@ def cards(sheet: Sheet, blocks: list[Block], say: Say) -> None:
     """Three or four key figures over bullets."""
     block, rng = blocks[0], sheet.rng
     content = _notes(sheet, frame(sheet, f"Key figures: {block.title()}"), 0.4)
-    count = 3 if sheet.style.family.title == "sidebar" else rng.choice([3, 4])
+    count = 3 if sheet.style.family.title in ("sidebar", "aside") else rng.choice([3, 4])
     cells = [(r, c) for r in block.rows for c in block.columns]
     width = (content[2] - content[0] - 14 * (count - 1)) / count
     drawn = 0

@@ -6,6 +6,7 @@ from vrag_nb.documents.decks.blocks import Block, joint_title
 from vrag_nb.documents.decks.canvas import Box
 from vrag_nb.documents.decks.colophon import PROSE, Register, small_print
 from vrag_nb.documents.decks.elements import Sheet, footnote, paragraph, state
+from vrag_nb.documents.decks.frames import fill_margins
 from vrag_nb.documents.decks.layouts import Say
 from vrag_nb.documents.decks.panels import chart_panel, register_panel, table_panel
 from vrag_nb.documents.decks.statements import Statement
@@ -20,6 +21,7 @@ def report_frame(sheet: Sheet, title: str) -> Box:
     canvas, style = sheet.canvas, sheet.style
     palette, kind = style.palette, style.family.title
     canvas.rect((0, 0, canvas.width, canvas.height), fill=palette.paper)
+    fill_margins(sheet)
     margins = style.family.margins
     left, right = MARGIN + margins[0], canvas.width - MARGIN - margins[2]
     size = 21.0
@@ -47,14 +49,15 @@ def report_page(sheet: Sheet, blocks: list[Block], say: Say, extra: list[Stateme
     title = joint_title(blocks) if blocks else tables[0].title
     box = report_frame(sheet, title)
     footnote(sheet, (box[0], box[3] - 22, box[2], box[3]), [small_print(rng, sheet.title)])
-    width, size = (box[2] - box[0] - GUTTER) / 2, rng.choice([9.0, 9.5, 10.0])
+    first, size = (box[2] - box[0] - GUTTER) * sheet.style.family.cut, rng.choice([9.0, 9.5, 10.0])
+    columns = (box[0], box[0] + first), (box[0] + first + GUTTER, box[2])
     prose = rng.sample(PROSE, len(PROSE))
     half = (len(blocks) + 1) // 2 if rng.random() < 0.5 else len(blocks) // 2
     shares = (blocks[:half], blocks[half:])
     notes, registers = list(extra), list(tables)
     texts = (prose[::2], prose[1::2])
-    for left, share, prose in zip((box[0], box[2] - width), shares, texts, strict=True):
-        column = (left, box[1], left + width, box[3] - 34)
+    for (left, right), share, prose in zip(columns, shares, texts, strict=True):
+        column = (left, box[1], right, box[3] - 34)
         y = _panels_of_column(sheet, column, share, say, prose, size, alone=len(blocks) < 2)
         if registers and column[3] - y > 130:
             y = (

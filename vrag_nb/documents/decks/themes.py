@@ -74,10 +74,13 @@ class Family:
     """How the decks of one family arrange a page.
 
     title: where the title stands: plain (top left), band (on a filled strip), underline, centre, sidebar (in a filled
-    column on the left), rail (a thin stripe along the left edge), lower (title under a running header).
+    column on the left), rail (a thin stripe along the left edge), lower (title under a running header); and, for
+    pretraining alone, aside (in a column on the right, `column` of the width) and foot (under the content).
     panel: box, filled, rule (a line under the panel's title), bare. side: where the chart goes beside the text, and
     panel_share how much of the width it takes (from, to). paper: width and height of a page. margins: left empty at the
-    left, top, right and bottom of it, beyond what every page leaves. All in points.
+    left, top, right and bottom of it, beyond what every page leaves; coloured if they are `filled`, and so is the
+    column of a title aside. All in points. cut: where pages with panels side by side are cut, as a share of the width.
+    flipped: wide panels stand under their bullets.
     """
 
     name: str
@@ -94,6 +97,10 @@ class Family:
     panel_share: tuple[float, float] = (0.47, 0.54)
     paper: tuple[float, float] | None = None  # SLIDE or A4, by kind
     margins: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
+    filled: bool = False
+    column: float = 0.28
+    cut: float = 0.5
+    flipped: bool = False
 
     @property
     def page_size(self) -> tuple[float, float]:
@@ -201,9 +208,8 @@ def families(split: str) -> tuple[Family, ...]:
 def mixed_family(rng: random.Random) -> Family:
     """A training family with its details (fonts, colours, panels, tables, sides) borrowed from the others.
 
-    For pretraining, which wants more variety than the corpus has families: three times in four its pages have another
-    shape too, other margins and panels of other widths. Titles and pages are arranged in ways of the training families
-    only.
+    For pretraining, which wants more variety than the corpus has families: five times in six its pages are arranged
+    otherwise too. A title in a column on the left, which test decks have, is never drawn.
     """
     base = rng.choice(families("train"))
     kin = [family for family in families("train") if family.kind == base.kind]
@@ -212,19 +218,33 @@ def mixed_family(rng: random.Random) -> Family:
         for name in ("fonts", "palettes", "panel", "side", "bullet", "footer", "table")
     }
     family = replace(base, **borrowed)
-    return _reshaped(rng, family) if rng.random() < 0.75 else family
+    return _rearranged(rng, family) if rng.random() < 5 / 6 else family
 
 
-def _reshaped(rng: random.Random, family: Family) -> Family:
-    """The family on paper of another shape, with other margins and shares."""
+def _rearranged(rng: random.Random, family: Family) -> Family:
+    """The family on paper of another shape, with other margins and shares, slides with their titles elsewhere.
+
+    So that a panel may stand anywhere: a model that has met a few arrangements only writes one of their boxes.
+    """
     width, height = family.page_size
+    title = rng.choice([family.title, "aside", "foot"]) if family.kind == "slides" else family.title
     lowest, highest = (0.9, 1.02) if family.kind == "report" else (1.0, 1.33)
     paper = (width, round(height * rng.uniform(lowest, highest)))
-    sides, ends = rng.uniform(0, width * 0.2), rng.uniform(0, paper[1] * 0.12)
+    widest = 0.1 if title == "aside" else 0.2 if family.kind == "report" else 0.32
+    sides, ends = rng.uniform(0, width * widest), rng.uniform(0, paper[1] * 0.15)
     left, top = rng.random(), rng.random()
-    margins = (sides * left, ends * top, sides * (1 - left), ends * (1 - top))
-    middle = rng.uniform(0.42, 0.64)
-    return replace(family, paper=paper, margins=margins, panel_share=(middle - 0.03, middle + 0.03))
+    middle = rng.uniform(0.5, 0.64) if title == "aside" else rng.uniform(0.42, 0.64)
+    return replace(
+        family,
+        title=title,
+        paper=paper,
+        margins=(sides * left, ends * top, sides * (1 - left), ends * (1 - top)),
+        filled=rng.random() < 0.5,
+        column=rng.uniform(0.2, 0.34),
+        cut=rng.uniform(0.4, 0.6),
+        flipped=rng.random() < 0.5,
+        panel_share=(middle - 0.03, middle + 0.03),
+    )
 
 
 def choose_style(rng: random.Random, family: Family, texts: str) -> Style:
