@@ -14,6 +14,8 @@ from vrag_nb.agent import actions
 from vrag_nb.agent.encoding import ChatEncoder
 from vrag_nb.agent.geometry import jittered
 from vrag_nb.documents.decks.generate import pretraining_deck, pretraining_panels
+from vrag_nb.nano.box_turns import LEAST, BoxTurns, part_around
+from vrag_nb.nano.box_turns import SQUARES as BOX_SQUARES
 from vrag_nb.nano.deck_tasks import BUDGET, DeckPool, DeckTasks
 from vrag_nb.nano.expert import EXPERT_SETTINGS, ExpertSamples, ExpertTurns, likest, play, session_sample
 from vrag_nb.nano.finding import ROUNDS, FindingBatches, draw_pages, stacked, train_finding
@@ -42,7 +44,7 @@ from vrag_nb.nano.retriever import (
     word_targets,
 )
 from vrag_nb.nano.retriever_stages import shared
-from vrag_nb.nano.samples import IGNORE, collate, encode, looking_targets, telling_words
+from vrag_nb.nano.samples import BOX, IGNORE, collate, encode, looking_targets, telling_words
 from vrag_nb.nano.wording import copied_words, searches
 from vrag_nb.retrieval.embedders import load_embedder
 
@@ -204,6 +206,67 @@ def test_boxes_of_the_expert_are_whole_squares(pool):
         for turn in session.turns:
             if turn.action.box is not None:
                 assert all(value % FACTOR == 0 for value in turn.action.box)
+
+
+def test_parts_of_pages_hold_the_region_and_a_share_of_the_page():
+    rng = random.Random(5)
+    for _ in range(500):
+        size = (rng.randint(300, 1600), rng.randint(300, 1800))
+        (x0, x1), (y0, y1) = (sorted(rng.uniform(-4, side + 4) for _ in range(2)) for side in size)
+        left, top, right, bottom = part_around(rng, (x0, y0, x1, y1), size)
+        assert 0 <= left <= max(0, x0)
+        assert 0 <= top <= max(0, y0)
+        assert min(x1, size[0]) <= right <= size[0]
+        assert min(y1, size[1]) <= bottom <= size[1]
+        assert right - left >= LEAST * size[0] - 1e-6
+        assert bottom - top >= LEAST * size[1] - 1e-6
+
+
+def test_box_turns_write_the_region_wherever_it_lies(pool):
+    rng = random.Random(6)
+    turns = [BoxTurns(pool)(rng, 1.0) for _ in range(40)]
+    starts = set()
+    for turn in turns:
+        [image], [look] = turn.images, turn.looks
+        x0, y0, x1, y1 = map(int, BOX.search(turn.turns[1][1][0]).groups())
+        assert not {x0 % FACTOR, y0 % FACTOR, x1 % FACTOR, y1 % FACTOR} - {0}
+        assert 0 <= x0 < x1 <= image.width
+        assert 0 <= y0 < y1 <= image.height
+        [(a, b, c, d)] = look.boxes
+        assert x0 - 1 <= a < x0 + FACTOR
+        assert y0 - 1 <= b < y0 + FACTOR
+        assert x1 - FACTOR < c <= x1 + 1
+        assert y1 - FACTOR < d <= y1 + 1
+        assert image.width * image.height <= max(BOX_SQUARES) * FACTOR**2
+        starts.add((x0, y0))
+    assert len(starts) > 12
+
+
+def test_corners_of_a_written_box_are_pointed_at(pool, processor):
+    """The token before each one of a box's numbers points at the square in the number's corner."""
+    rng = random.Random(7)
+    samples = [BoxTurns(pool)(rng, 1.0) for _ in range(4)]
+    while not any(turn.kind == "enlarge" for turn in samples):
+        samples.append(ExpertTurns(pool)(rng, 1.0))
+    batch = collate(samples, processor)
+    targets = looking_targets(samples, batch["input_ids"], processor.tokenizer)
+    corners = targets.pointers["corner"]
+    assert (corners.squares.sum(1) == 1).all()
+    for row, sample in enumerate(samples):
+        mine, [image] = corners.rows == row, sample.images
+        if sample.kind not in ("box", "enlarge"):
+            assert not mine.any()
+            continue
+        numbers = [int(number) for number in BOX.search(sample.turns[-1][1][0]).groups()]
+        written = "".join(processor.tokenizer.decode(batch["input_ids"][row, p + 1]) for p in corners.positions[mine])
+        assert written.replace(" ", "") == "".join(map(str, numbers))
+        first = int(targets.is_square[row].nonzero()[0])
+        squares = [int(square.nonzero()) - first for square in corners.squares[mine]]
+        columns = image.width // FACTOR
+        upper, lower = squares[0], squares[-1]
+        assert set(squares) == {upper, lower}
+        assert (upper % columns * FACTOR, upper // columns * FACTOR) == (numbers[0], numbers[1])
+        assert ((lower % columns + 1) * FACTOR, (lower // columns + 1) * FACTOR) == (numbers[2], numbers[3])
 
 
 def test_batches_hold_distinct_pages():

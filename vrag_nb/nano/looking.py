@@ -7,13 +7,15 @@ drew the image, so we know. Heads tap the language model on its way. Two ask eve
 - in which column and row of its image does it stand? A language model knows that of a square only by the turning of
   queries and keys, and needs it to go along a row, to read on, and to write a box.
 
-Three others ask of some text tokens which squares of the images before them they are about, by a query and a key as
+Four others ask of some text tokens which squares of the images before them they are about, by a query and a key as
 attention would:
 
 - after a third of the layers, the last token of each word that is printed on an image: where is it printed?
 - after half of them, the token before an answer: where does the answer stand?
 - after two thirds, each token before one that is read off an image: in which square does that stand, and in which part
   of the square?
+- there too, each token before one of a written box: in which square is the corner that the number belongs to, the upper
+  left one or the lower right one? Its column or row is then what is to be written.
 
 And every square, as the vision tower hands it over, is still asked for its characters (`glyphs`), so that the tower may
 go on learning beside the language side.
@@ -38,8 +40,8 @@ from vrag_nb.nano.model import FACTOR
 
 PARTS = 8
 SIDE = 32  # so many columns and rows are told apart
-DEPTHS = {"word": 1 / 3, "answer": 1 / 2, "letter": 2 / 3}  # of the layers, after which each head taps
-WEIGHTS = {"cue": 1.0, "place": 0.4, "word": 0.25, "answer": 0.25, "letter": 0.3, "glyph": 0.5}
+DEPTHS = {"word": 1 / 3, "answer": 1 / 2, "letter": 2 / 3, "corner": 2 / 3}  # of the layers, after which each head taps
+WEIGHTS = {"cue": 1.0, "place": 0.4, "word": 0.25, "answer": 0.25, "letter": 0.3, "corner": 1.5, "glyph": 0.5}
 UNASKED = -1
 
 

@@ -44,6 +44,7 @@ from vrag_nb.denormals import flushed_denormals
 from vrag_nb.documents.decks.generate import pretraining_deck, pretraining_panels
 from vrag_nb.nano import replicas
 from vrag_nb.nano.aligning import Stream, train_streams
+from vrag_nb.nano.box_turns import BoxTurns
 from vrag_nb.nano.deck_tasks import DeckPool, DeckTasks
 from vrag_nb.nano.expert import ExpertSamples, ExpertTurns
 from vrag_nb.nano.looking import WEIGHTS
@@ -225,13 +226,14 @@ def settling(recipe: Recipe) -> list[Stream]:
     pool = DeckPool(partial(mixed_deck, recipe, drawn=0.8), size=14, draws_per_deck=40)
     panels = DeckPool(pretraining_panels, size=20, draws_per_deck=20)
     return [
-        Stream("act", ExpertSamples(pool, max_turns=5), 3, buckets=4),
-        Stream("turn", ExpertTurns(pool), 16, buckets=4),
-        Stream("panel", PanelTurns(panels), 10, buckets=4),
-        Stream("read", reading_strip, 10, promote_at=0.5, difficulty_step=0.02, difficulty=0.4),
-        Stream("lines", loose_lines, 12, buckets=4, promote_at=0.5, difficulty_step=0.02, difficulty=0.4),
-        Stream("table", drawn_table, 4, difficulty=0.6),
-        Stream("sought", sought_table, 8, difficulty=0.6),
+        Stream("act", ExpertSamples(pool, max_turns=5), 2, buckets=4),
+        Stream("turn", ExpertTurns(pool), 12, buckets=4),
+        Stream("box", BoxTurns(pool), 14, buckets=4),
+        Stream("panel", PanelTurns(panels), 8, buckets=4),
+        Stream("read", reading_strip, 6, promote_at=0.5, difficulty_step=0.02, difficulty=0.4),
+        Stream("lines", loose_lines, 8, buckets=4, promote_at=0.5, difficulty_step=0.02, difficulty=0.4),
+        Stream("table", drawn_table, 3, difficulty=0.6),
+        Stream("sought", sought_table, 6, difficulty=0.6),
         Stream("search", searches(pool), 2, buckets=4),
     ]
 
@@ -259,7 +261,13 @@ def perceiving(recipe: Recipe) -> list[Stream]:
     ]
 
 
-TOGETHER = {"deck": "page", "point": "page", "match": "page"}  # streams that share a batch on a GPU; the short ones:
+TOGETHER = {
+    "deck": "page",
+    "point": "page",
+    "match": "page",
+    "turn": "turn",
+    "box": "turn",
+}  # streams that share a batch on a GPU; the short ones:
 TOGETHER |= dict.fromkeys(("copy", "search", "panel", "read", "lines", "table", "sought"), "short")
 
 

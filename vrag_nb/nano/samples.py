@@ -22,6 +22,7 @@ from vrag_nb.nano.tokenizer import token_id
 
 IGNORE = -100
 WORD = re.compile(r"[^\W_]+")
+BOX = re.compile(r"\[(\d+), (\d+), (\d+), (\d+)\]")  # as written: pixels of the image, its lower right corner outside
 COMMON_WORDS = frozenset(WORD.findall("the and what which how much many was were for from with deck page slide"))
 
 
@@ -211,11 +212,15 @@ def _pointed(
 def _looked(
     image: Image.Image, look: Look, text: _Text, offsets: Sequence[tuple[int, int]], squares: torch.Tensor
 ) -> Iterator[tuple[str, int, torch.Tensor, int]]:
-    """The pointers of one answer: where it stands, and where each of its tokens is read (by its first letter)."""
+    """The pointers of one answer: where it stands, where each of its tokens is read (by its first letter), and the
+    corners of a box it writes.
+    """
     columns = image.width // FACTOR
     right = squares[_covered(image, look.boxes)]
     if len(right):
         yield "answer", text.start - 1, right, 0
+    for place, square in _corners(text.text, offsets, columns, image.height // FACTOR):
+        yield "corner", text.start + place - 1, squares[square : square + 1], 0
     if not look.letters or len(look.letters) != len("".join(look.printed.split())):
         return
     begin = text.text.find(look.printed)
@@ -228,6 +233,18 @@ def _looked(
                 square = min(int(y // FACTOR) * columns + int(x // FACTOR), len(squares) - 1)
                 yield "letter", text.start + number - 1, squares[square : square + 1], square_part(x, y)
         begin = text.text.find(look.printed, begin + 1)
+
+
+def _corners(text: str, offsets: Sequence[tuple[int, int]], columns: int, rows: int) -> Iterator[tuple[int, int]]:
+    """(token, square) of every token of the numbers of a box written in `text`: the square in the number's corner."""
+    if not (written := BOX.search(text)):
+        return
+    x0, y0, x1, y1 = (int(number) // FACTOR for number in written.groups())
+    corners = [(x0, y0), (x0, y0), (x1 - 1, y1 - 1), (x1 - 1, y1 - 1)]
+    for group, (column, row) in enumerate(corners, start=1):
+        begin, end = written.span(group)
+        square = min(max(row, 0), rows - 1) * columns + min(max(column, 0), columns - 1)
+        yield from ((token, square) for token, (left, right) in enumerate(offsets) if left < end and right > begin)
 
 
 def _covering(image: Image.Image, boxes: Sequence[Box]) -> torch.Tensor:
