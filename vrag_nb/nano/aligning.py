@@ -245,8 +245,8 @@ def train_streams(
                 )
             if "glyph" in rest.pointed:
                 training.blend(glyphs=rest.pointed["glyph"].item())
-            if "corner" in rest.pointed:
-                training.blend(corners=rest.pointed["corner"].float().mean().item())
+            for name in {"corner", "corner met", "letter met"} & set(rest.pointed):
+                training.blend(**{f"{name.replace(' ', '_')}": rest.pointed[name].float().mean().item()})
             for name in dict.fromkeys(drawn.streams):
                 kinds = [kind for kind, stream in zip(drawn.kinds, drawn.streams, strict=True) if stream == name]
                 _promote(by_name[name], difficulties[name], shares, kinds)
