@@ -131,7 +131,7 @@ class Pointer(nn.Module):
         """(n, length) scores of all tokens of their conversation."""
         hidden = self.norm(hidden)
         queries = self.query(hidden[rows, positions])
-        return torch.einsum("nd,nsd->ns", queries, self.key(hidden)[rows]).float() / queries.shape[-1] ** 0.5
+        return _scores(queries, self.key(hidden), rows) / queries.shape[-1] ** 0.5
 
 
 class Looking(nn.Module):
@@ -214,7 +214,7 @@ class Looking(nn.Module):
         )
         cos, sin = self._turns
         query = _turned(query, cos[wanted.rows, wanted.positions], sin[wanted.rows, wanted.positions])
-        scores = torch.einsum("nd,nsd->ns", query, _turned(key, cos, sin)[wanted.rows]).float() * attention.scaling
+        scores = _scores(query, _turned(key, cos, sin), wanted.rows) * attention.scaling
         later = torch.arange(scores.shape[1], device=scores.device) > wanted.positions[:, None]
         scores = scores.masked_fill(later, -1e9)
         return scores.masked_fill(~wanted.squares, -1e9).logsumexp(-1) - scores.logsumexp(-1)
@@ -235,6 +235,17 @@ class Looking(nn.Module):
         wanted = places.clamp(max=SIDE - 1).flatten()
         loss = nn.functional.cross_entropy(logits.flatten(0, 2), wanted, ignore_index=UNASKED)
         return self.weights["place"] * loss
+
+
+def _scores(queries: torch.Tensor, keys: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """(n, length) float32 products of (n, d) queries with the (batch, length, d) keys of their rows, which ascend.
+
+    A product for each row of the batch: to give every query keys of its own would fill a GPU's memory.
+    """
+    counts = rows.bincount(minlength=len(keys))
+    places = torch.arange(len(rows), device=rows.device) - (counts.cumsum(0) - counts)[rows]
+    padded = queries.new_zeros(len(keys), int(counts.max()), queries.shape[-1]).index_put((rows, places), queries)
+    return (padded @ keys.transpose(1, 2))[rows, places].float()
 
 
 def _turned(part: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:

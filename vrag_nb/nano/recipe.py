@@ -293,7 +293,7 @@ def _teach_on(
         streams = [replace(stream, group=TOGETHER.get(stream.name, "")) for stream in streams]
     quietly = {name: 0.3 * weight for name, weight in WEIGHTS.items()}
     options = {"looking_weights": quietly, "windows": lessons, "vision": "all", **options}
-    options |= {"workers": recipe.workers, "times": recipe.times, "save_every": 50 * recipe.times}
+    options |= {"workers": recipe.workers, "times": recipe.times, "save_every": 50}
     runs, seconds = recipe.runs / stage, getattr(recipe, f"{stage}_seconds")
     _train_agent(recipe, model, streams, runs, seconds, name=name, rate=0.5 * recipe.rate, **options)
 

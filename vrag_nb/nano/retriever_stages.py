@@ -189,7 +189,7 @@ def find(recipe: Recipe) -> None:
         adamw_lr=4e-4 * recipe.rate,
         decay=0.6,
         workers=recipe.workers if recipe.workers > 1 else 0,
-        save_every=50 * recipe.times,
+        save_every=50,
     )
     _save_next(recipe, model, processor)
 
