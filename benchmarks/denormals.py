@@ -23,7 +23,7 @@ from tables import tell
 from transformers import Qwen2_5_VLForConditionalGeneration
 
 from vrag_nb.agent.pages import PageStore
-from vrag_nb.nano.attention import linear_patch_embedding, use_block_attention, use_window_attention
+from vrag_nb.attention import linear_patch_embedding, use_block_attention, use_window_attention
 from vrag_nb.nano.deck_tasks import DeckPool
 from vrag_nb.nano.expert import ExpertTurns
 from vrag_nb.nano.model import build_processor

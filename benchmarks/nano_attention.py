@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import nn
 
-from vrag_nb.nano.attention import block_attention
+from vrag_nb.attention import block_attention
 
 CASES = ((24, 200), (12, 640), (12, 890))  # (batch, tokens)
 HEADS, WIDTH = 4, 64

@@ -28,9 +28,9 @@ import torch
 from tables import tell
 from transformers import Qwen2_5_VLForConditionalGeneration
 
+from vrag_nb.attention import use_block_attention
 from vrag_nb.display import figures
 from vrag_nb.evaluation.metrics import bootstrap
-from vrag_nb.nano.attention import use_block_attention
 from vrag_nb.nano.deck_tasks import DeckPool, DeckTasks
 from vrag_nb.nano.glyphs import letter_targets
 from vrag_nb.nano.model import FACTOR, NanoSize, build_nano_vlm, build_processor

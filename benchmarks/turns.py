@@ -25,8 +25,8 @@ from tables import tell
 from tqdm import tqdm
 from transformers import Qwen2_5_VLForConditionalGeneration
 
+from vrag_nb.attention import linear_patch_embedding, use_block_attention, use_window_attention
 from vrag_nb.evaluation.metrics import share_interval
-from vrag_nb.nano.attention import linear_patch_embedding, use_block_attention, use_window_attention
 from vrag_nb.nano.deck_tasks import DeckPool
 from vrag_nb.nano.expert import ExpertTurns
 from vrag_nb.nano.optimisation import to_training_form

@@ -18,11 +18,11 @@ from PIL import Image
 from safetensors import safe_open
 from transformers import AutoModelForImageTextToText, AutoProcessor, Qwen2_5_VLForConditionalGeneration
 
+from vrag_nb import attention
 from vrag_nb.agent import actions
+from vrag_nb.attention import linear_patch_embedding, suit_cpu, use_block_attention, use_window_attention
 from vrag_nb.learning.curves import RunLog, read_log
-from vrag_nb.nano import attention
 from vrag_nb.nano.aligning import Stream, StreamBatches, train_streams
-from vrag_nb.nano.attention import linear_patch_embedding, use_block_attention, use_window_attention
 from vrag_nb.nano.glyphs import CLASS_OF, EMPTY, IGNORE, SLOTS, Glyph, slot_targets
 from vrag_nb.nano.lookups import SOUGHT, drawn_table, loose_lines, reading_strip, sought_table
 from vrag_nb.nano.model import NanoSize, build_nano_vlm, build_processor, save_checkpoint
@@ -186,6 +186,19 @@ def test_attention_in_blocks_is_attention(tokenizer, side, monkeypatch):
         model.zero_grad()
     for usual, blocks in zip(*outputs, strict=True):
         assert torch.allclose(usual, blocks, atol=1e-4, rtol=1e-3)
+
+
+def test_a_tower_suited_to_the_cpu_sees_the_same(tokenizer, processor):
+    model = build_nano_vlm(tokenizer, TINY).eval()
+    images = [Image.effect_noise(size, 90).convert("RGB") for size in ((28 * 9, 28 * 5), (28, 56))]
+    pixels = processor.image_processor(images=images, do_resize=False, return_tensors="pt")
+    seen = []
+    for change in (lambda _: None, suit_cpu):
+        change(model)
+        with torch.no_grad():
+            seen.append(model.model.visual(pixels["pixel_values"], grid_thw=pixels["image_grid_thw"]).pooler_output)
+    assert torch.allclose(*seen, atol=1e-4, rtol=1e-3)
+    assert "forward" in vars(model.model.visual.patch_embed)
 
 
 @pytest.mark.parametrize(("scores", "long"), [(500, 512), (attention.SCORES, 512), (attention.SCORES, 64)])

@@ -51,6 +51,7 @@ from vrag_nb.agent.policy import (
 )
 from vrag_nb.agent.views import VIEWS, Mixture, as_views
 from vrag_nb.agent.vision_cache import DEFAULT_CACHE_BYTES, VisionCache, cacheable
+from vrag_nb.attention import suit_cpu
 from vrag_nb.denormals import flushed_denormals
 
 _Written = tuple[list[int], list[float]]  # new ids, their log-probabilities
@@ -300,7 +301,9 @@ def _load(folder: str | Path, device: str | None, dtype: str | torch.dtype | Non
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     dtype = dtype or ("bfloat16" if device.startswith("cuda") else "float32")
     model: Any = AutoModelForImageTextToText.from_pretrained(folder, dtype=dtype)
-    return model.to(device).eval()
+    model = model.to(device).eval()
+    suit_cpu(model)
+    return model
 
 
 def _in_frame(conversation: Conversation, index: int, frame: Frame) -> tuple:

@@ -24,8 +24,8 @@ from torch.utils.data import DataLoader, IterableDataset
 from transformers import PreTrainedTokenizerBase, Qwen2_5_VLForConditionalGeneration, Qwen2_5_VLProcessor
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
+from vrag_nb.attention import linear_patch_embedding, use_block_attention, use_window_attention
 from vrag_nb.nano import replicas
-from vrag_nb.nano.attention import linear_patch_embedding, use_block_attention, use_window_attention
 from vrag_nb.nano.looking import Looking, Targets
 from vrag_nb.nano.model import FACTOR
 from vrag_nb.nano.optimisation import Optimisers, compile_layers, to_training_form, training_device

@@ -23,8 +23,8 @@ from colpali_engine.models import ColQwen2_5, ColQwen2_5_Processor
 from PIL import Image
 from torch.utils.data import DataLoader, IterableDataset
 
+from vrag_nb.attention import linear_patch_embedding, use_block_attention, use_window_attention
 from vrag_nb.nano import replicas
-from vrag_nb.nano.attention import linear_patch_embedding, use_block_attention, use_window_attention
 from vrag_nb.nano.deck_tasks import DeckPool, DrawnPage, repainted
 from vrag_nb.nano.glyphs import Glyph, GlyphHead, glyph_loss, slot_targets
 from vrag_nb.nano.model import FACTOR

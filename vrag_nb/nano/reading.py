@@ -21,8 +21,8 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 from transformers import Qwen2_5_VLForConditionalGeneration, Qwen2VLImageProcessor
 
+from vrag_nb.attention import linear_patch_embedding, use_window_attention
 from vrag_nb.nano import replicas
-from vrag_nb.nano.attention import linear_patch_embedding, use_window_attention
 from vrag_nb.nano.glyphs import Glyph, GlyphHead, LetterHead, glyph_loss, letter_targets, slot_targets
 from vrag_nb.nano.model import FACTOR
 from vrag_nb.nano.optimisation import Optimisers, load_state, to_training_form

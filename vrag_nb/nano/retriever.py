@@ -34,8 +34,8 @@ from transformers import Qwen2_5_VLForConditionalGeneration, Qwen2_5_VLProcessor
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from vrag_nb.agent.geometry import Budget
+from vrag_nb.attention import use_block_attention
 from vrag_nb.nano import replicas
-from vrag_nb.nano.attention import use_block_attention
 from vrag_nb.nano.deck_tasks import DrawnPage
 from vrag_nb.nano.looking import covered_squares
 from vrag_nb.nano.model import FACTOR, MIN_PIXELS

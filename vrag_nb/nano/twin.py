@@ -22,7 +22,7 @@ from colpali_engine.models import BiQwen2_5, BiQwen2_5_Processor, ColQwen2_5
 from torch.nn.functional import normalize, pad
 from tqdm.auto import tqdm
 
-from vrag_nb.nano.attention import linear_patch_embedding, use_block_attention, use_window_attention
+from vrag_nb.attention import linear_patch_embedding, use_block_attention, use_window_attention
 from vrag_nb.nano.deck_tasks import DrawnPage
 from vrag_nb.nano.finding import asked_of
 from vrag_nb.nano.model import FACTOR

@@ -91,7 +91,7 @@ def ids_around(processor: Any) -> tuple[list[int], list[int]]:
 def _see(tower: Any, patches: torch.Tensor, grid: torch.Tensor, stays: torch.Tensor) -> torch.Tensor:
     """The tower's features of the squares that stay, (n, width), in their order on the page.
 
-    Its forward pass on fewer squares; its blocks attend by `nano.attention.use_window_attention`.
+    Its forward pass on fewer squares; its blocks attend by `attention.use_window_attention`.
     """
     merged = tower.spatial_merge_unit  # patches a square
     window_index, ends = get_vision_window_index(

@@ -25,7 +25,7 @@ class NanoEmbedder(QwenEmbedder):
     """One page at a time, which is no slower on a CPU; several of them at once in threads."""
 
     def _mend(self, model: Any) -> None:
-        from vrag_nb.nano.attention import linear_patch_embedding, use_window_attention
+        from vrag_nb.attention import linear_patch_embedding, use_window_attention
 
         linear_patch_embedding(model.visual)
         use_window_attention(model.visual)

@@ -1,10 +1,9 @@
-"""Attention in blocks of queries: what the nano models use on a CPU instead of PyTorch's fused kernel, which GPUs keep.
+"""What is faster on a CPU than PyTorch's fused attention and Conv3d, with the same numbers; GPUs keep those.
 
-The fused kernel also computes the half of the scores that a causal mask throws away, and its products gain little from
-bfloat16. Here a block of queries meets only the keys before its
-end, in plain matrix products. The numbers are those of softmax attention, and
-`benchmarks/nano_attention.py` times both. The vision tower has the same for its windows, and its patch embedding as a
-matrix product.
+Attention goes in blocks of queries where a model is trained: the fused kernel also computes the half of the scores that
+a causal mask throws away, and its products gain little from bfloat16. Here a block of queries meets only the keys
+before its end, in plain matrix products (`benchmarks/nano_attention.py` times both). The vision tower has the same for
+its windows, and its patch embedding as a matrix product.
 """
 
 from __future__ import annotations
@@ -152,3 +151,10 @@ def linear_patch_embedding(visual: Any) -> None:
         return torch.nn.functional.linear(patches.to(kernel.dtype), kernel)
 
     visual.patch_embed.forward = forward
+
+
+def suit_cpu(model: Any) -> None:
+    """Give the vision tower of a Qwen2.5-VL model on a CPU both of these; any other model stays as it is."""
+    if model.config.model_type == "qwen2_5_vl" and model.device.type == "cpu":
+        use_window_attention(model.model.visual)
+        linear_patch_embedding(model.model.visual)
