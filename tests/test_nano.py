@@ -20,7 +20,8 @@ from transformers import AutoModelForImageTextToText, AutoProcessor, Qwen2_5_VLF
 
 from vrag_nb import attention
 from vrag_nb.agent import actions
-from vrag_nb.attention import linear_patch_embedding, suit_cpu, use_block_attention, use_window_attention
+from vrag_nb.agent.transformers_policy import TransformersPolicy
+from vrag_nb.attention import linear_patch_embedding, use_block_attention, use_window_attention
 from vrag_nb.learning.curves import RunLog, read_log
 from vrag_nb.nano.aligning import Stream, StreamBatches, train_streams
 from vrag_nb.nano.glyphs import CLASS_OF, EMPTY, IGNORE, SLOTS, Glyph, slot_targets
@@ -188,17 +189,21 @@ def test_attention_in_blocks_is_attention(tokenizer, side, monkeypatch):
         assert torch.allclose(usual, blocks, atol=1e-4, rtol=1e-3)
 
 
-def test_a_tower_suited_to_the_cpu_sees_the_same(tokenizer, processor):
+def test_a_policy_on_a_cpu_sees_the_same_by_faster_means(tokenizer, processor, tmp_path):
     model = build_nano_vlm(tokenizer, TINY).eval()
     images = [Image.effect_noise(size, 90).convert("RGB") for size in ((28 * 9, 28 * 5), (28, 56))]
     pixels = processor.image_processor(images=images, do_resize=False, return_tensors="pt")
-    seen = []
-    for change in (lambda _: None, suit_cpu):
-        change(model)
-        with torch.no_grad():
-            seen.append(model.model.visual(pixels["pixel_values"], grid_thw=pixels["image_grid_thw"]).pooler_output)
+    save_checkpoint(model, processor, tmp_path)
+    policy = TransformersPolicy(tmp_path, device="cpu", dtype="float32")
+    usual = Qwen2_5_VLForConditionalGeneration.from_pretrained(tmp_path, dtype=torch.float32)
+    visual = policy.model.model.visual
+    assert all("forward" in vars(part) for part in (visual.patch_embed, *(block.attn for block in visual.blocks)))
+    with torch.no_grad():
+        seen = [
+            tower(pixels["pixel_values"], grid_thw=pixels["image_grid_thw"]).pooler_output
+            for tower in (usual.model.visual, visual)
+        ]
     assert torch.allclose(*seen, atol=1e-4, rtol=1e-3)
-    assert "forward" in vars(model.model.visual.patch_embed)
 
 
 @pytest.mark.parametrize(("scores", "long"), [(500, 512), (attention.SCORES, 512), (attention.SCORES, 64)])

@@ -154,7 +154,7 @@ def linear_patch_embedding(visual: Any) -> None:
 
 
 def suit_cpu(model: Any) -> None:
-    """Give the vision tower of a Qwen2.5-VL model on a CPU both of these; any other model stays as it is."""
+    """Attention in windows and a linear patch embedding for a Qwen2.5-VL tower on a CPU; others stay as they are."""
     if model.config.model_type == "qwen2_5_vl" and model.device.type == "cpu":
         use_window_attention(model.model.visual)
         linear_patch_embedding(model.model.visual)
