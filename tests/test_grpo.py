@@ -192,8 +192,9 @@ def test_what_cannot_be_scored_or_encoded_moves_nothing(ready: Ready) -> None:
     advantages = one._advantages(scored)
     assert advantages[:2].tolist() == [0, 0]
     batch = one._batch([broken, *one.trajectories[1:]], scored, advantages)
-    assert batch["tool_mask"].any(1).tolist() == [False, True, True, True]
+    assert batch["tool_mask"].any(1).tolist() == [True, True, True, False]  # the last one fills up
     assert one._metrics["train"]["unlearned_rate"][-1] == 0.25
+    assert one._metrics["train"]["learned_rows"][-1] == 3
     assert math.isfinite(one._compute_loss(one.model, batch).item())
     figures = step_figures([broken, *one.trajectories[1:]], scored, ["letters"])
     assert figures["unscored_rate"] == 0.25

@@ -145,7 +145,7 @@ def trainer(checkpoint: Path, corpus: Path, out: Path, algorithm: str) -> MultiT
         checkpoint=str(checkpoint), out=str(out), algorithm=algorithm, steps=2, group_size=2, questions_per_step=2,
         micro_batch=2, max_new_tokens=5, learning_rate=1e-3, max_length=4000, beta=0.0, save_steps=10,
     )  # fmt: skip
-    questions = [question(f"q{n}") for n in range(2)]
+    questions = [question(f"q{n}", page=1) for n in range(2)]
     return grpo_trainer(settings, questions, environment, Reward({"letters": (letters, 1.0)}))
 
 
@@ -160,25 +160,43 @@ def test_masked_segments_move_nothing_and_the_rest_is_equation_12(
     scored = [Scored(float(n), {"judge": float(n % 2)}) for n in range(4)]  # the second and the fourth were right
     advantages = one._advantages(scored)
     batch = one._batch(trajectories, scored, advantages)
-    assert len(batch["advantages"]) == 8  # a search and an answer each
-    assert batch["advantages"].tolist() == [value for value in advantages.tolist() for _ in range(2)]
-    gold = [bool(set(t.reference.gold_page_ids) & set(t.retrieved_page_ids)) for t in trajectories if t.reference]
-    wanted = [mask for n in range(4) for mask in ([False, False] if n % 2 else [gold[n], False])]
-    assert (~batch["tool_mask"].bool().any(1)).tolist() == wanted
-    assert one._metrics["train"]["masked_share"] == [float(mask) for mask in wanted]
-    loss = one._compute_loss(one.model, batch)
+    wanted = [True, False, False, False] * 2  # in wrong trajectories the search that found the gold page is left out
     kept = torch.tensor([not mask for mask in wanted])
-    assert loss.item() == pytest.approx(-(batch["advantages"] * kept).mean().item(), abs=1e-5)  # all ratios are 1
+    assert one._metrics["train"]["masked_share"] == [float(mask) for mask in wanted]
+    everyones = advantages.repeat_interleave(2)  # a search and an answer each
+    assert batch["advantages"].tolist() == everyones[kept].tolist()  # masked segments are not computed
+    assert batch["tool_mask"].any(1).all()
+    loss = one._compute_loss(one.model, batch)
+    assert loss.item() == pytest.approx(-(everyones * kept).mean().item(), abs=1e-5)  # all ratios are 1
     logps = one._all_logps(one.model, batch).detach()
     batch["old_per_token_logps"] = old = logps + torch.linspace(-0.9, 0.9, logps.numel()).view_as(logps)
+    assert one._compute_loss(one.model, batch).item() == pytest.approx(
+        by_hand(logps, old, batch, everyones, kept), abs=1e-5
+    )
+
+
+def by_hand(logps: torch.Tensor, old: torch.Tensor, batch: dict, advantages: torch.Tensor, kept: torch.Tensor) -> float:
+    """Equation 12 over all segments, of which the masked ones have any log-probabilities."""
+
+    def all_rows(rows: torch.Tensor, otherwise: float) -> torch.Tensor:
+        everything = rows.new_full((len(kept), rows.shape[1]), otherwise)
+        everything[kept] = rows
+        return everything
+
     written = (batch["completion_mask"] * batch["tool_mask"]).bool()
-    by_hand = ggpo_loss(logps, old, written, batch["advantages"], ~kept)
-    assert one._compute_loss(one.model, batch).item() == pytest.approx(by_hand.item(), abs=1e-5)
-    batch["advantages"] = torch.where(kept, 0.0, 5.0)  # what only masked segments could learn from
-    one._compute_loss(one.model, batch).backward()
-    gradients = [value.grad for value in one.model.parameters() if value.grad is not None]
-    assert gradients
-    assert all((gradient == 0).all() for gradient in gradients)
+    logps, old = all_rows(logps, -3.0), all_rows(old, -1.0)
+    return ggpo_loss(logps, old, all_rows(written, True), advantages, ~kept).item()
+
+
+def test_groups_with_one_reward_are_not_computed(tiny_vlm_folder: Path, tiny_corpus: Path, tmp_path: Path) -> None:
+    one = trainer(tiny_vlm_folder, tiny_corpus, tmp_path, "gspo")
+    trajectories = one._rollout([{"uid": uid} for uid in ("q0", "q0", "q1", "q1")])
+    for rewards, rows in (((0.1, 0.1, 0.0, 1.0), 4), ((0.1, 0.1, 0.7, 0.7), 2)):  # two that only fill up
+        scored = [Scored(value, {}) for value in rewards]
+        batch = one._batch(trajectories, scored, one._advantages(scored))
+        assert len(batch["advantages"]) == rows
+        assert batch["advantages"].any() == (rows == 4)
+        assert batch["row_weight"].tolist() == [rows / 8] * rows
 
 
 @pytest.mark.parametrize("algorithm", ["gspo", "ggpo"])

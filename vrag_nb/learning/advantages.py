@@ -16,10 +16,10 @@ def group_advantages(rewards: torch.Tensor, group_size: int) -> torch.Tensor:
     """
     if len(rewards) % group_size:
         raise ValueError(f"{len(rewards)} rewards do not make groups of {group_size}")
-    grouped = rewards.float().view(-1, group_size)
+    grouped = rewards.double().view(-1, group_size)  # float32 would make a little of five equal rewards
     known = ~grouped.isnan()
     count = known.sum(1, keepdim=True)
     mean = grouped.nansum(1, keepdim=True) / count.clamp(min=1)
     off = torch.where(known, grouped - mean, torch.zeros_like(grouped))
     std = (off.square().sum(1, keepdim=True) / (count - 1).clamp(min=1)).sqrt()
-    return torch.where(count > 1, off / (std + EPSILON), torch.zeros_like(off)).flatten()
+    return torch.where(count > 1, off / (std + EPSILON), torch.zeros_like(off)).flatten().float()

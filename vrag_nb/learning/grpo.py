@@ -11,7 +11,7 @@ pages, crops and messages carry no gradient. Equations: VRAG-RL (arXiv 2505.2201
 `algorithm` chooses what is weighed: grpo, each token by its own ratio; gspo, each segment by one ratio, normalised by
 its length; ggpo, the same without the segments that the memory graph says should be left out (`learning.segments`).
 VimRAG's trajectories have several segments, so a step has more rows than trajectories; those of a trajectory share its
-advantage.
+advantage. Rows without a gradient (masked, or, where there is no KL, of a group with one reward) are not computed.
 
 Only `_generate_and_score_completions` differs from TRL's trainer. A trajectory whose reward cannot be worked out gets
 no advantage and stays out of its group's mean; one that is longer than the context is cut after a whole turn, its text
@@ -42,7 +42,7 @@ from vrag_nb.agent.rollout import World, rollout
 from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.agent.vllm_policy import import_vllm
 from vrag_nb.learning.actors import Actor, EngineActor, ForwardActor
-from vrag_nb.learning.advantages import group_advantages
+from vrag_nb.learning.advantages import EPSILON, group_advantages
 from vrag_nb.learning.curves import CurveLog
 from vrag_nb.learning.rewards import Reward, Scored, outcome
 from vrag_nb.learning.rows import Sampled, as_sample, micro_batches, used_columns
@@ -202,20 +202,26 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
     def _batch(
         self, trajectories: Sequence[Trajectory], scored: Sequence[Scored], advantages: torch.Tensor
     ) -> dict[str, Any]:
-        """What TRL's loss takes: a row for each segment. One that cannot be encoded has not a single learned token."""
+        """What TRL's loss takes: a row for each segment that is learned from; the mean stays that over all segments."""
         rows = [self._samples(one, got) for one, got in zip(trajectories, scored, strict=True)]
-        samples = [sample for own in rows for sample in own]
-        owners = [number for number, own in enumerate(rows) for _ in own]
-        args: Any = self.args
-        unlearned = sum(not any(one.written) for one in samples)
-        counts = self.accelerator.gather(torch.tensor([[len(samples), unlearned]], device=self.accelerator.device))
-        everyones, unlearned = counts.sum(0).tolist()
+        everything = [(sample, place) for place, own in enumerate(rows) for sample in own]
+        learned = [(sample, place) for sample, place in everything if self._moves(sample, float(advantages[place]))]
+        samples = [sample for sample, _ in learned]
+        advantages = advantages[torch.tensor([place for _, place in learned], dtype=torch.long)]
+        unlearned = sum(not any(sample.written) for sample, _ in everything)
+        counts = self.accelerator.gather(
+            torch.tensor([[len(everything), unlearned, len(samples)]], device=self.accelerator.device)
+        )
+        everyones, unlearned, _ = counts.sum(0).tolist()
         # TRL cuts a step's rows into equal parts, and gathers figures of them that every process must have as many of
-        missing = -(-int(counts[:, 0].max()) // args.steps_per_generation) * args.steps_per_generation - len(samples)
+        args: Any = self.args
+        parts = args.steps_per_generation
+        missing = max(1, -(-int(counts[:, 2].max()) // parts)) * parts - len(samples)
         samples += [self._nothing(trajectories[0])] * missing
-        advantages = torch.cat([advantages[torch.tensor(owners)], advantages.new_zeros(missing)])
+        advantages = torch.cat([advantages, advantages.new_zeros(missing)])
         metrics = self._metrics[self._mode]
         metrics["unlearned_rate"].append(unlearned / everyones)
+        metrics["learned_rows"].append(float(counts[:, 2].sum()))
         if self.settings.algorithm == "ggpo":
             metrics["masked_share"] = gather_object(metrics["masked_share"])
         device, pad_id = self.accelerator.device, self.encoder.pad_id
@@ -253,6 +259,10 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
         if self.settings.algorithm == "ggpo":
             self._metrics[self._mode]["masked_share"] += [float(one.masked) for one in found]
         return [sample.unlearned() if one.masked else sample for one, sample in zip(found, samples, strict=True)]
+
+    def _moves(self, sample: Sampled, advantage: float) -> bool:
+        """Whether the row has a gradient. One of a group whose rewards are all the same has that of the KL alone."""
+        return any(sample.written) and (self.settings.beta > 0 or abs(advantage) > EPSILON)
 
     def _nothing(self, trajectory: Trajectory) -> Sampled:
         ids = self.encoder.encode([Message("user", (Text(trajectory.prompt),))]).input_ids
