@@ -2,10 +2,11 @@
 
     python benchmarks/grpo_step.py --questions 4 --group 5
 
-Both take the same questions, model, environment, group size and micro-batch, sample at temperature 1 and make real
-optimiser steps; the first step of each is left out as warm-up. `sample` is everything until the batch is ready
-(rollouts, rewards, encoding), `learn` is forward, backward and optimiser. Trajectories are sampled, so the two do not
-have the same lengths; tokens a second (all that go through the forward pass, images included) are what compares.
+Both take the same questions, model, environment, group size, micro-batch and reward (the length), sample at
+temperature 1 and make real optimiser steps; the first step of each is left out as warm-up. `sample` is everything until
+the batch is ready (rollouts, rewards, encoding), `learn` is forward, backward and optimiser. Trajectories are sampled,
+so the two do not have the same lengths; tokens a second (all that go through the forward pass, images included) are
+what compares.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from typing import Any
 import torch
 from trl_peer import stock_trainer, turn_environment
 
+from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.evaluation.report import print_table
 from vrag_nb.learning.grpo import GRPOSettings, grpo_trainer
-from vrag_nb.learning.rewards import load_reward
+from vrag_nb.learning.rewards import Reward
 from vrag_nb.profiles import load_profile, sample
 
 
@@ -46,6 +48,11 @@ def timed(trainer: Any, steps: int) -> tuple[float, float, float]:
     whole = (ends[-1] - ends[1]) / (steps - 1)
     sampled = sum(sampling[1:]) / (steps - 1)
     return sampled, whole - sampled, sum(tokens[1:]) / (steps - 1)
+
+
+def written(trajectory: Trajectory) -> float:
+    """A reward like the peer's, and one that differs within a group: rows without a gradient are not computed."""
+    return float(trajectory.generated_tokens)
 
 
 def main() -> None:
@@ -81,7 +88,7 @@ def main() -> None:
             ),
             chosen,
             environment,
-            load_reward("vrag"),
+            Reward({"length": (written, 1.0)}),
         )
         stock = stock_trainer(
             checkpoint,

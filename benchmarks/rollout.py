@@ -1,6 +1,7 @@
 """Trajectories a second: our rollout driver against TRL's own tool loop; same model, environment, questions, machine.
 
-    python benchmarks/rollout.py --questions 40
+    python benchmarks/rollout.py                               # a GRPO step: 8 questions, 5 trajectories each
+    python benchmarks/rollout.py --questions 40 --group-size 1
 
 TRL (`GRPOTrainer(environment_factory=...)`, trl_peer.py) drives the model turn by turn: all conversations in lock-step,
 tools called one after another, every turn's prompt computed anew with all its images; ours keeps keys, values and image
@@ -57,7 +58,8 @@ def our_rollouts(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--profile", default="nano")
-    parser.add_argument("--questions", type=int, default=40)
+    parser.add_argument("--questions", type=int, default=8)
+    parser.add_argument("--group-size", type=int, default=5, help="trajectories of a question")
     parser.add_argument("--max-length", type=int, default=3072, help="tokens of a whole conversation, for TRL")
     parser.add_argument("--new-tokens", type=int, default=128, help="tokens of a turn, for ours")
     parser.add_argument("--threads", type=int, default=None)
@@ -66,7 +68,10 @@ def main() -> None:
         torch.set_num_threads(arguments.threads)
     profile = load_profile(arguments.profile)
     environment = turn_environment(profile)
-    questions = sample(profile.questions(), arguments.questions, 1)
+    asked = sample(profile.questions(), arguments.questions, 1)
+    questions = [
+        one.model_copy(update={"uid": f"{one.uid}#{number}"}) for one in asked for number in range(arguments.group_size)
+    ]
     checkpoint = profile.checkpoint_folders["policy"]
     ours = our_rollouts(checkpoint, environment, questions, arguments.new_tokens)
     theirs = trl_rollouts(checkpoint, environment, questions, arguments.max_length)
@@ -83,7 +88,8 @@ def main() -> None:
         for name, (seconds, tokens, turns) in (("our driver", ours), ("TRL's tool loop", theirs))
     ]
     head = ["driver", "trajectories/s", "seconds", "tokens/trajectory", "turns", "tokens/s"]
-    print_table(f"{count} questions, {checkpoint.name}, {torch.get_num_threads()} threads", head, rows)
+    asked_for = f"{arguments.questions} questions x {arguments.group_size}"
+    print_table(f"{asked_for}, {checkpoint.name}, {torch.get_num_threads()} threads", head, rows)
     print(f"ours is {theirs[0] / ours[0]:.2f} times as fast per trajectory")
 
 

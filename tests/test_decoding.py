@@ -30,6 +30,8 @@ ASKED: list[Conversation] = [
 ]
 SHOWN = [seen("white"), seen("black", (56, 112)), Message("user", (Text("Go on."),)), seen("red", (112, 56))]
 
+GROUP = [(ASKED[1], 1), (ASKED[0], 2), (ASKED[1], 3), (ASKED[0], 4), (ASKED[1], 5)]
+
 
 def conversations_of(policy: TransformersPolicy, turns: int = 3) -> list[list[Generation]]:
     """Each turn of the conversations in ASKED, continued with what is in SHOWN."""
@@ -115,6 +117,20 @@ def test_rows_that_say_the_same_are_kept_and_counted_once(tiny_vlm_folder: Path)
     [first] = policy.generate([ASKED[0]])
     policy.generate([[*ASKED[0], said(first), SHOWN[0]]])
     assert policy._decoder._held == sum(one.nbytes for one in policy._decoder._kept.values())
+
+
+def test_a_group_reads_its_question_once(tiny_vlm_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = TransformersPolicy(tiny_vlm_folder, device="cpu", max_new_tokens=8, batch_size=5, temperature=1.0)
+    alone = [policy.generate([conversation], seeds=[seed])[0] for conversation, seed in GROUP]
+    policy.forget()
+    shapes = read_tokens(policy, monkeypatch)
+    together = policy.generate([conversation for conversation, _ in GROUP], seeds=[seed for _, seed in GROUP])
+    assert shapes[0][0] == 2  # two questions
+    assert shapes[1][0] == 5
+    for one, other in zip(together, alone, strict=True):
+        assert one.token_ids == other.token_ids
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
+    assert len({tuple(one.token_ids) for one in together}) > 2
 
 
 def test_rows_that_are_done_leave_the_batch(tiny_vlm_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

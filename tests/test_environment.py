@@ -192,9 +192,10 @@ def test_one_bad_session_leaves_the_others_alone(environment: Environment, engin
 
 
 def test_searches_of_many_sessions_are_one_call(environment: Environment, engine: RankedEngine) -> None:
-    sessions = [environment.start(make_question(uid)) for uid in ("a", "b")]
-    environment.advance(sessions, [Generation("<search>x</search>"), Generation("<search>y</search>")])
-    assert engine.calls == [["x", "y"]]
+    sessions = [environment.start(make_question(uid)) for uid in ("a", "b", "c")]
+    environment.advance(sessions, [Generation(f"<search>{query}</search>") for query in ("x", "y", "x")])
+    assert engine.calls == [["x", "y"]]  # a query that two of them ask is searched once
+    assert [len(session.conversation[-1].images) for session in sessions] == [1, 1, 1]
 
 
 def test_an_index_of_another_corpus_is_a_clear_error(tiny_corpus: Path) -> None:

@@ -113,9 +113,7 @@ class Decoder:
         """
         if self.prefix_bytes:
             self._read_shared(batch)
-        starts = [self._start(encoded) for encoded in batch]
-        cache, mask, logits = self._read(starts, max_new_tokens)
-        following = torch.stack([start.positions.max() + 1 for start in starts])
+        cache, mask, logits, following = self._read_different(batch, max_new_tokens)
         rows, done = list(range(len(batch))), [False] * len(batch)
         written: list[list[int]] = [[] for _ in batch]
         scores = logits
@@ -158,6 +156,22 @@ class Decoder:
             if self._known(key) is None:
                 cache, mask, _ = self._read([self._start(head)], 0)
                 self._keep(head, [], cache, mask[0], 0)
+
+    def _read_different(
+        self, batch: Sequence[Encoded], room: int
+    ) -> tuple[Any, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """`_read`, and each row's next position. Rows that are the same, as a group's often are, are read once."""
+        keys = [_digest(encoded.input_ids, encoded.images) for encoded in batch]
+        places = {key: place for place, key in enumerate(dict.fromkeys(keys))}
+        starts = [self._start(batch[keys.index(key)]) for key in places]
+        cache, mask, logits = self._read(starts, room)
+        following = torch.stack([start.positions.max() + 1 for start in starts])
+        if len(starts) < len(batch):
+            rows = torch.tensor([places[key] for key in keys], device=mask.device)
+            for layer in cache.layers:
+                layer.keep_rows(rows)
+            mask, logits, following = mask[rows], logits[rows], following[rows]
+        return cache, mask, logits, following
 
     def _start(self, encoded: Encoded) -> _Start:
         ids, images_in, past = encoded.input_ids, self.encoder.images_in, None

@@ -15,17 +15,26 @@ class Engine(Protocol):
 
 
 def search_each(engine: Engine | None, queries: Sequence[str], top_k: int) -> list[list[Hit] | Exception]:
-    """Each query's hits, or why there are none. One call for all; where it fails, one by one."""
+    """Each query's hits, or why there are none. One call for all; where it fails, one by one.
+
+    A query is searched once, however many ask it: the trajectories of a group often do.
+    """
+    different = list(dict.fromkeys(queries))
+    found = dict(zip(different, _search_different(engine, different, top_k), strict=True))
+    return [found[query] for query in queries]
+
+
+def _search_different(engine: Engine | None, queries: list[str], top_k: int) -> list[list[Hit] | Exception]:
     if not queries:
         return []
     try:
         if engine is None:
             raise RuntimeError("this environment has no search engine")
-        return list(engine.search(list(queries), top_k))
+        return list(engine.search(queries, top_k))
     except Exception as error:
         if len(queries) == 1:
             return [error]
-        return [search_each(engine, [query], top_k)[0] for query in queries]
+        return [_search_different(engine, [query], top_k)[0] for query in queries]
 
 
 def in_words(error: Exception) -> str:

@@ -15,6 +15,7 @@ from transformers import AutoModelForImageTextToText, PreTrainedModel
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
+from vrag_nb.attention import suit_cpu
 from vrag_nb.denormals import flushed_denormals
 
 # TRL sets these arguments itself, so nobody who reads the warning can do anything about it.
@@ -56,6 +57,8 @@ class ModelSettings(BaseModel):
             )
         model = AutoModelForImageTextToText.from_pretrained(self.checkpoint, **options)
         freeze(model, self.freeze_vision, self.freeze_projector)
+        if not torch.cuda.is_available():
+            suit_cpu(model)
         return model
 
     def adapter(self) -> Any:
