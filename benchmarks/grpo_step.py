@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tables import tell
 from trl_peer import stock_trainer, turn_environment
 
 from vrag_nb.agent.trajectory import Trajectory
-from vrag_nb.evaluation.report import print_table
 from vrag_nb.learning.grpo import GRPOSettings, grpo_trainer
 from vrag_nb.learning.rewards import Reward
 from vrag_nb.profiles import load_profile, sample
@@ -63,6 +63,7 @@ def main() -> None:
     parser.add_argument("--micro-batch", type=int, default=4)
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--threads", type=int, default=None)
+    parser.add_argument("--out", type=Path, default=None, help="a folder for the table")
     arguments = parser.parse_args()
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
@@ -113,7 +114,7 @@ def main() -> None:
         for name, (sampled, learned, tokens) in found.items()
     ]
     head = ["trainer", "sample s", "learn s", "tokens a step", "tokens/s learning", "tokens/s in all"]
-    print_table(f"{rows} trajectories a step, {torch.get_num_threads()} threads", head, lines)
+    tell(f"A GRPO step, {rows} trajectories, threads: {torch.get_num_threads()}", head, lines, out=arguments.out)
 
 
 if __name__ == "__main__":

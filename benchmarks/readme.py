@@ -5,8 +5,8 @@ the main ones, `results/README.md` the others.
     python benchmarks/readme.py --check    # exit 1 if one of them says something else than results/
 
 Run it after `make nano-eval`, `make realdocs DIR=...`, `make run`, `benchmarks/search.py --out results/search` and what
-writes to `results/benchmarks`, `results/table_1`, `results/ablations`, `results/nano-look`, `results/memory`,
-`results/long` and `results/algorithms`.
+writes to `results/benchmarks`, `results/table_1`, `results/ablations`, `results/nano-look`, `results/nano-brief`,
+`results/memory`, `results/long` and `results/algorithms`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def measured() -> str:
 def further() -> str:
     """What results/README.md holds."""
     parts = _joined(
-        hybrid(), foreign(), table_1(), ablations(), looking(), memory(), long(), algorithms(), benchmarks()
+        hybrid(), foreign(), table_1(), ablations(), looking(), brief(), memory(), long(), algorithms(), benchmarks()
     )
     about = "Written by `python benchmarks/readme.py`; the main tables are in the README."
     return f"# Further measurements\n\n{about}\n\n{parts}"
@@ -116,6 +116,11 @@ def ablations() -> str:
 def looking() -> str:
     """GRPO from a start that seldom looks."""
     return told("Does GRPO find out that looking pays?", "results/nano-look/ablations.md", "curves.png")
+
+
+def brief() -> str:
+    """GRPO from a start that was barely taught."""
+    return told("Does GRPO teach the format?", "results/nano-brief/ablations.md", "curves.png")
 
 
 def memory() -> str:

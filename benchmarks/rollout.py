@@ -18,12 +18,12 @@ import time
 from pathlib import Path
 
 import torch
+from tables import tell
 from trl_peer import prompts, stock_trainer, turn_environment
 
 from vrag_nb.agent.environment import Environment
 from vrag_nb.agent.rollout import rollout
 from vrag_nb.agent.transformers_policy import TransformersPolicy
-from vrag_nb.evaluation.report import print_table
 from vrag_nb.profiles import load_profile, sample
 from vrag_nb.records import Question
 
@@ -63,6 +63,7 @@ def main() -> None:
     parser.add_argument("--max-length", type=int, default=3072, help="tokens of a whole conversation, for TRL")
     parser.add_argument("--new-tokens", type=int, default=128, help="tokens of a turn, for ours")
     parser.add_argument("--threads", type=int, default=None)
+    parser.add_argument("--out", type=Path, default=None, help="a folder for the table")
     arguments = parser.parse_args()
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
@@ -88,9 +89,12 @@ def main() -> None:
         for name, (seconds, tokens, turns) in (("our driver", ours), ("TRL's tool loop", theirs))
     ]
     head = ["driver", "trajectories/s", "seconds", "tokens/trajectory", "turns", "tokens/s"]
-    asked_for = f"{arguments.questions} questions x {arguments.group_size}"
-    print_table(f"{asked_for}, {checkpoint.name}, {torch.get_num_threads()} threads", head, rows)
-    print(f"ours is {theirs[0] / ours[0]:.2f} times as fast per trajectory")
+    title = (
+        f"Rollouts of {arguments.questions} questions x {arguments.group_size}, {checkpoint.name}, "
+        f"threads: {torch.get_num_threads()}"
+    )
+    notes = f"Ours is {theirs[0] / ours[0]:.2f} times as fast per trajectory."
+    tell(title, head, rows, notes, arguments.out, name=f"rollout-{arguments.questions}x{arguments.group_size}")
 
 
 if __name__ == "__main__":

@@ -100,6 +100,12 @@ def test_brevity_falls_with_every_turn_beyond_two() -> None:
     assert [rewards.brevity(trajectory(*kinds[:n])) for n in range(5)] == [0, 1, 1, 2 / 3, 1 / 2]
 
 
+def test_validity_is_the_share_of_valid_actions() -> None:
+    assert rewards.validity(trajectory("search", "invalid", "invalid", "answer")) == 0.5
+    assert rewards.validity(trajectory("search", "answer")) == 1
+    assert rewards.validity(trajectory()) == 0
+
+
 def test_presets_weigh_the_parts_and_the_gate_closes() -> None:
     good = trajectory("search", "answer", shown=[1, 2])
     [scored] = load_reward("vrag").score([good])

@@ -24,7 +24,7 @@ from vrag_nb.evaluation.tables import Cell, Column, Table
 from vrag_nb.paths import shown_path
 
 COMMAND = "python -m vrag_nb run nano-ablations"
-_OTHERS = ("gold_pages_seen", "crops", "invalid_action_rate", "finish_rate")
+_OTHERS = ("gold_pages_seen", "crops", "invalid_action_rate", "forced_rate", "finish_rate")
 
 
 def is_ablation(folder: Path) -> bool:
@@ -42,6 +42,7 @@ def ablation_table(folder: Path, judge: str) -> Table:
     columns += [Column("gold pages seen", "share"), Column("crops", "number")]
     columns += [
         Column("invalid actions", "share"),
+        Column("forced to answer", "share"),
         Column("finished", "share"),
         Column("published, 7B", "printed", True),
     ]

@@ -36,7 +36,7 @@ from vrag_nb.profiles import Profile
 
 REWARDS = ("outcome", "vrag")
 SYSTEMS = {"search": "agent_no_crop", "search and crop": "agent"}  # actions, and the system that evaluates them
-FIGURES = ("accuracy", "gold_pages_seen", "crops", "invalid_action_rate", "finish_rate")
+FIGURES = ("accuracy", "gold_pages_seen", "crops", "invalid_action_rate", "forced_rate", "finish_rate")
 
 
 @dataclass(frozen=True)

@@ -100,6 +100,12 @@ def brevity(trajectory: Trajectory) -> float:
     return min(1.0, 2 / len(trajectory.turns)) if trajectory.turns else 0.0
 
 
+def validity(trajectory: Trajectory) -> float:
+    """The share of turns that are valid actions; upstream lets an invalid one cost its turn and nothing more."""
+    kinds = [turn.action.kind for turn in trajectory.turns]
+    return 1 - kinds.count("invalid") / len(kinds) if kinds else 0.0
+
+
 PARTS: dict[str, Part] = {
     "outcome": outcome,
     "pattern": pattern,
@@ -107,6 +113,7 @@ PARTS: dict[str, Part] = {
     "region": region,
     "selection": selection,
     "brevity": brevity,
+    "validity": validity,
 }
 
 
@@ -159,6 +166,8 @@ PRESETS: dict[str, RewardConfig] = {
     ),
     # for a policy that seldom crops and is seldom right: what is left is whether it looked where the answer stands
     "look": RewardConfig(parts={"outcome": 0.5, "region": 0.4, "pattern": 0.1}),
+    # and for one that hardly keeps to the format
+    "look-valid": RewardConfig(parts={"outcome": 0.4, "region": 0.3, "validity": 0.2, "pattern": 0.1}),
 }
 
 
