@@ -1,12 +1,13 @@
 """GGPO against GSPO (and GRPO) on VimRAG trajectories, from one start, in one budget (arXiv 2602.12735, eq. 11, 12).
 
-    python benchmarks/algorithms.py --out results/algorithms --run data/runs/algorithms --seeds 0 1 2 [--steps 12]
+    python benchmarks/algorithms.py --out results/algorithms --run data/runs/algorithms --seeds 0 1 2 [--steps 6]
 
 Every algorithm and seed is a training run of its own from `--start`, with the profile's reward, settings and training
 questions; development questions are rolled out, greedily, every `--every` steps. Printed and written: reward and share
 of right answers (`outcome`) on development questions by step, mean over seeds with the lowest and the highest; the last
-of them by algorithm; the share of segments that GGPO left without a gradient; and at which step each algorithm first
-reached what GSPO ended with, as a share of all steps. Interrupted, it goes on.
+of them by algorithm; the share of segments that GGPO left without a gradient, and how many a step were computed (those
+of groups with one reward have no gradient either); and at which step each algorithm first reached what GSPO ended with,
+as a share of all steps. Interrupted, it goes on.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from vrag_nb.learning.trainers import train
 from vrag_nb.paths import project_path
 from vrag_nb.profiles import Profile, load_profile
 
-REWARD, OUTCOME, MASKED = "eval_reward", "eval_reward/outcome", "masked_share"
+REWARD, OUTCOME, MASKED, LEARNED = "eval_reward", "eval_reward/outcome", "masked_share", "learned_rows"
 Runs = Mapping[str, Sequence[Sequence[Mapping[str, Any]]]]  # algorithm -> the log of every seed
 
 
@@ -53,7 +54,7 @@ def rows(runs: Runs, steps: int) -> list[list[str]]:
     found = []
     for name, logs in runs.items():
         points = over_seeds(logs, REWARD)
-        masked = [value for _, values in over_seeds(logs, MASKED) for value in values]
+        masked, learned = _everything(logs, MASKED), _everything(logs, LEARNED)
         step = reached(points, statistics.mean(against)) if against else None
         found.append(
             [
@@ -61,10 +62,15 @@ def rows(runs: Runs, steps: int) -> list[list[str]]:
                 str(len(logs)),
                 *(_spread(values) for field in (REWARD, OUTCOME) for _, values in _ends(over_seeds(logs, field))),
                 f"{statistics.mean(masked):.2f}" if masked else "–",
+                f"{statistics.mean(learned):.0f}",
                 "–" if not against else "never" if step is None else f"{step} of {steps}",
             ]
         )
     return found
+
+
+def _everything(logs: Sequence[Sequence[Mapping[str, Any]]], field: str) -> list[float]:
+    return [value for _, values in over_seeds(logs, field) for value in values]
 
 
 def _ends(points: list[tuple[int, list[float]]]) -> list[tuple[int, list[float]]]:
@@ -91,10 +97,10 @@ def main() -> None:
     parser.add_argument("--out", default="results/algorithms")
     parser.add_argument("--algorithms", nargs="+", default=["gspo", "ggpo"], choices=["grpo", "gspo", "ggpo"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--steps", type=int, default=12)
-    parser.add_argument("--every", type=int, default=4, help="steps between rollouts of development questions")
+    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--every", type=int, default=2, help="steps between rollouts of development questions")
     parser.add_argument("--questions-per-step", type=int, default=8)
-    parser.add_argument("--dev-limit", type=int, default=64)
+    parser.add_argument("--dev-limit", type=int, default=48)
     options = parser.parse_args()
     profile, out = load_profile(options.profile), project_path(options.out)
     engine, start = profile.open_engine(), project_path(options.start)
@@ -118,6 +124,7 @@ def main() -> None:
         "dev right, start",
         "end",
         "masked",
+        "segments computed a step",
         "GSPO's end at step",
     ]
     about = f"Means over seeds, lowest to highest; {options.dev_limit} development questions, {options.steps} steps."

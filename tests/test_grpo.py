@@ -88,14 +88,42 @@ def test_recomputed_log_probabilities_are_those_of_generation(
 ) -> None:
     one, batch = ready
     again = one._all_logps(one.model, batch)
-    for row, trajectory in enumerate(one.trajectories):
+    masks = (batch["completion_mask"] * batch["tool_mask"]).bool()
+    rows = rows_of(one, batch)
+    assert sorted(rows) == list(range(4))
+    for row, trajectory in zip(rows, one.trajectories, strict=True):
         said = [logprob for turn in trajectory.turns for logprob in turn.logprobs]
-        mask = (batch["completion_mask"] * batch["tool_mask"])[row].bool()
-        assert int(mask.sum()) == len(said) > 6
-        assert (again[row][mask] - torch.tensor(said)).abs().max() < 1e-4
-        ids = [token for turn in trajectory.turns for token in turn.token_ids]
-        assert batch["completion_ids"][row][mask].tolist() == ids
+        assert int(masks[row].sum()) == len(said) > 6
+        assert (again[row][masks[row]] - torch.tensor(said)).abs().max() < 1e-4
     assert batch["num_images"] == [2] * 4
+
+
+def rows_of(one: MultiTurnGRPOTrainer, batch: dict[str, Any]) -> list[int]:
+    """The row of each trajectory, by what the model wrote in it: the shortest come first."""
+    masks = (batch["completion_mask"] * batch["tool_mask"]).bool()
+    written = [ids[mask].tolist() for ids, mask in zip(batch["completion_ids"], masks, strict=True)]
+    return [
+        written.index([token for turn in trajectory.turns for token in turn.token_ids])
+        for trajectory in one.trajectories
+    ]
+
+
+def test_rows_of_similar_length_go_through_the_model_together(ready: Ready) -> None:
+    one, batch = ready
+    lengths = batch["completion_mask"].sum(1).tolist()
+    assert lengths == sorted(lengths)
+    one._buffered_inputs = None
+    inputs = [{"uid": uid, "prompt": []} for uid in ("q0", "q0", "q1", "q1")]
+    args: Any = one.args
+    parts = []
+    for step in range(args.steps_per_generation):
+        one._step = step
+        parts.append(one._prepare_inputs(inputs))
+    longest = [int(part["completion_mask"].sum(1).max()) for part in parts]
+    assert longest == sorted(longest)
+    assert sum(len(part["prompt_ids"]) for part in parts) == 4
+    grids = torch.cat([part["image_grid_thw"] for part in parts])
+    assert len(grids) == sum(sum(part["num_images"]) for part in parts) == 8
 
 
 def test_the_loss_is_that_of_plain_pytorch(ready: Ready) -> None:
@@ -192,7 +220,7 @@ def test_what_cannot_be_scored_or_encoded_moves_nothing(ready: Ready) -> None:
     advantages = one._advantages(scored)
     assert advantages[:2].tolist() == [0, 0]
     batch = one._batch([broken, *one.trajectories[1:]], scored, advantages)
-    assert batch["tool_mask"].any(1).tolist() == [True, True, True, False]  # the last one fills up
+    assert batch["tool_mask"].any(1).tolist() == [False, True, True, True]  # the first one fills up
     assert one._metrics["train"]["unlearned_rate"][-1] == 0.25
     assert one._metrics["train"]["learned_rows"][-1] == 3
     assert math.isfinite(one._compute_loss(one.model, batch).item())
@@ -315,7 +343,7 @@ def test_an_engine_beside_the_model_acts_with_its_weights(
         again = one._all_logps(one.model, batch)
         mask = (batch["completion_mask"] * batch["tool_mask"]).bool()
         said = [[logprob for turn in found.turns for logprob in turn.logprobs] for found in one.trajectories]
-        for row, logprobs in enumerate(said):
+        for row, logprobs in zip(rows_of(one, batch), said, strict=True):
             assert (again[row][mask[row]] - torch.tensor(logprobs)).abs().max() < 1e-4
         one._generate_and_score_completions(rows)
         assert engine.syncs == step + 1  # once a step

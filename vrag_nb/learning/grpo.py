@@ -13,7 +13,8 @@ its length; ggpo, the same without the segments that the memory graph says shoul
 VimRAG's trajectories have several segments, so a step has more rows than trajectories; those of a trajectory share its
 advantage. Rows without a gradient (masked, or, where there is no KL, of a group with one reward) are not computed.
 
-Only `_generate_and_score_completions` differs from TRL's trainer. A trajectory whose reward cannot be worked out gets
+What differs from TRL's trainer is how rows are made (`_generate_and_score_completions`) and in which order they are
+learned from (`_prepare_inputs`). A trajectory whose reward cannot be worked out gets
 no advantage and stays out of its group's mean; one that is longer than the context is cut after a whole turn, its text
 and images together.
 """
@@ -32,7 +33,7 @@ from datasets import Dataset
 from pydantic import Field
 from transformers import AutoProcessor, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
-from trl.trainer.utils import pad
+from trl.trainer.utils import pad, split_pixel_values_by_grid, split_tensor_dict, unsplit_pixel_values_by_grid
 
 from vrag_nb.agent.encoding import ChatEncoder, Encoded
 from vrag_nb.agent.environment import Environment
@@ -113,6 +114,20 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
         self.encoder = ChatEncoder(self.processing_class)
         self.trajectories: list[Trajectory] = []
         self.dev_trajectories: list[Trajectory] = []
+
+    def _prepare_inputs(self, generation_batch: Any) -> dict[str, Any]:
+        """As TRL's, which shuffles a step's rows: here those of similar length go through the model together.
+
+        All rows of a step make one update, so that their order changes how much is padding and nothing else.
+        """
+        args: Any = self.args
+        if self._mode == "eval":
+            return super()._prepare_inputs(generation_batch)
+        if self._step % (args.steps_per_generation * self.num_iterations) == 0 or self._buffered_inputs is None:
+            batch = split_pixel_values_by_grid(self._generate_and_score_completions(generation_batch))
+            parts = split_tensor_dict(batch, args.steps_per_generation)
+            self._buffered_inputs = [unsplit_pixel_values_by_grid(part) for part in parts]
+        return self._buffered_inputs[self._step % args.steps_per_generation]
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         started = time.perf_counter()
@@ -202,7 +217,10 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
     def _batch(
         self, trajectories: Sequence[Trajectory], scored: Sequence[Scored], advantages: torch.Tensor
     ) -> dict[str, Any]:
-        """What TRL's loss takes: a row for each segment that is learned from; the mean stays that over all segments."""
+        """What TRL's loss takes: a row for each segment that is learned from, the shortest first.
+
+        The mean stays that over all segments.
+        """
         rows = [self._samples(one, got) for one, got in zip(trajectories, scored, strict=True)]
         everything = [(sample, place) for place, own in enumerate(rows) for sample in own]
         learned = [(sample, place) for sample, place in everything if self._moves(sample, float(advantages[place]))]
@@ -218,7 +236,9 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
         parts = args.steps_per_generation
         missing = max(1, -(-int(counts[:, 2].max()) // parts)) * parts - len(samples)
         samples += [self._nothing(trajectories[0])] * missing
-        advantages = torch.cat([advantages, advantages.new_zeros(missing)])
+        order = sorted(range(len(samples)), key=lambda row: (len(samples[row].completion), len(samples[row].prompt)))
+        samples = [samples[row] for row in order]
+        advantages = torch.cat([advantages, advantages.new_zeros(missing)])[order]
         metrics = self._metrics[self._mode]
         metrics["unlearned_rate"].append(unlearned / everyones)
         metrics["learned_rows"].append(float(counts[:, 2].sum()))
