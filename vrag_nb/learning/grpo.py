@@ -97,6 +97,8 @@ class GRPOSettings(ModelSettings):
 class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
     """See the module's docstring. `trajectories` holds the last step's, with their rewards written into them."""
 
+    _buffered_inputs: Any
+
     def __init__(
         self,
         *,
@@ -124,8 +126,8 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
         if self._mode == "eval":
             return super()._prepare_inputs(generation_batch)
         if self._step % (args.steps_per_generation * self.num_iterations) == 0 or self._buffered_inputs is None:
-            batch = split_pixel_values_by_grid(self._generate_and_score_completions(generation_batch))
-            parts = split_tensor_dict(batch, args.steps_per_generation)
+            batch: Any = split_pixel_values_by_grid(self._generate_and_score_completions(generation_batch))
+            parts: list[Any] = split_tensor_dict(batch, args.steps_per_generation)
             self._buffered_inputs = [unsplit_pixel_values_by_grid(part) for part in parts]
         return self._buffered_inputs[self._step % args.steps_per_generation]
 
