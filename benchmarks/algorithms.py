@@ -62,7 +62,7 @@ def rows(runs: Runs, steps: int) -> list[list[str]]:
                 str(len(logs)),
                 *(_spread(values) for field in (REWARD, OUTCOME) for _, values in _ends(over_seeds(logs, field))),
                 f"{statistics.mean(masked):.2f}" if masked else "–",
-                f"{statistics.mean(learned):.0f}",
+                f"{statistics.mean(learned):.0f}" if learned else "–",
                 "–" if not against else "never" if step is None else f"{step} of {steps}",
             ]
         )

@@ -112,6 +112,7 @@ def test_rows_of_similar_length_go_through_the_model_together(ready: Ready) -> N
     one, batch = ready
     lengths = batch["completion_mask"].sum(1).tolist()
     assert lengths == sorted(lengths)
+    assert len(set(lengths)) > 1
     one._buffered_inputs = None
     inputs = [{"uid": uid, "prompt": []} for uid in ("q0", "q0", "q1", "q1")]
     args: Any = one.args

@@ -14,9 +14,8 @@ VimRAG's trajectories have several segments, so a step has more rows than trajec
 advantage. Rows without a gradient (masked, or, where there is no KL, of a group with one reward) are not computed.
 
 What differs from TRL's trainer is how rows are made (`_generate_and_score_completions`) and in which order they are
-learned from (`_prepare_inputs`). A trajectory whose reward cannot be worked out gets
-no advantage and stays out of its group's mean; one that is longer than the context is cut after a whole turn, its text
-and images together.
+learned from (`_prepare_inputs`). A trajectory whose reward cannot be worked out gets no advantage and stays out of its
+group's mean; one that is longer than the context is cut after a whole turn, its text and images together.
 """
 
 from __future__ import annotations
