@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,9 +23,11 @@ from vrag_nb.evaluation.compare import compare_policies
 from vrag_nb.learning import stages
 from vrag_nb.learning.curves import wandb_reporting
 from vrag_nb.learning.experts import GroundedPolicy, PrivilegedPlanner
+from vrag_nb.learning.folder_lock import FolderInUseError
 from vrag_nb.learning.sampled_data import read_rows
 from vrag_nb.learning.stages import claim, sample_experts
 from vrag_nb.learning.tables import TrajectoryTables, open_run, wandb_table
+from vrag_nb.learning.trainers import train
 from vrag_nb.profiles import Profile, ProfileError
 
 NANO = {"min_pixels": 128 * 784, "max_pixels": 224 * 784}
@@ -112,6 +116,27 @@ def test_a_claimed_folder_is_kept_for_the_same_thing_only(tmp_path: Path) -> Non
     claim(folder, {"settings": {"steps": 4}})
     assert not (folder / "kept").exists()
     assert (tmp_path / "stage.stale" / "kept").is_file()
+
+
+def test_a_folder_at_work_is_left_alone_by_other_processes(tmp_path: Path) -> None:
+    folder = tmp_path / "stage"
+    claim(folder, {"settings": {"steps": 3}})
+    code = (
+        "import sys, time; from pathlib import Path; from vrag_nb.learning.folder_lock import alone_in\n"
+        "with alone_in(Path(sys.argv[1])): print('held', flush=True); time.sleep(600)"
+    )
+    command = [sys.executable, "-c", code, str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(FolderInUseError, match=r"another process is at work in .*stage: wait"):
+            claim(folder, {"settings": {"steps": 4}})
+        trainer = SimpleNamespace(args=SimpleNamespace(output_dir=folder), is_world_process_zero=lambda: True)
+        with pytest.raises(FolderInUseError):
+            train(trainer)
+        other.kill()
+    claim(folder, {"settings": {"steps": 4}})
+    assert (tmp_path / "stage.stale").is_dir()
 
 
 def test_training_is_kept_when_it_moves_and_not_under_other_actions(

@@ -16,7 +16,8 @@ or in two processes of a machine without any (`accelerate launch --cpu` starts o
 `sample`, `sft` and `grpo` follow each other in one folder; a stage whose forerunner is not there says so.
 
 Every stage goes on where it was cut short. What it made is kept only for what it was made with: when the settings, the
-data or the starting weights change, the folder is put aside as `<folder>.stale` and the stage starts anew.
+data or the starting weights change, the folder is put aside as `<folder>.stale` and the stage starts anew. One process
+(or one launcher's) works in a folder at a time; another gets FolderInUseError.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from vrag_nb.agent.environment import Environment
 from vrag_nb.agent.memory_environment import MemoryEnvironment
 from vrag_nb.agent.rollout import World, rollout
 from vrag_nb.agent.trajectory import Trajectory
+from vrag_nb.learning.folder_lock import FolderInUseError, alone_in
 from vrag_nb.learning.grpo import GRPOSettings, MultiTurnGRPOTrainer, grpo_trainer
 from vrag_nb.learning.rewards import Reward
 from vrag_nb.learning.sampled_data import write_dataset, write_sharegpt
@@ -82,16 +84,17 @@ def sample_experts(
     for name, expert in part.experts.items():
         asked = sample(questions, expert.questions, profile.taught.seed)
         policy = profile.load_expert(name, asked)
-        trajectories[name] = rollout(
-            policy,
-            world,
-            asked,
-            out / f"{name}.jsonl",
-            concurrency=profile.evaluation.concurrency,
-            samples=expert.samples,
-            seed=profile.taught.seed,
-            progress=progress,
-        )
+        with alone_in(out):
+            trajectories[name] = rollout(
+                policy,
+                world,
+                asked,
+                out / f"{name}.jsonl",
+                concurrency=profile.evaluation.concurrency,
+                samples=expert.samples,
+                seed=profile.taught.seed,
+                progress=progress,
+            )
         policy.close()
     everything = [one for found in trajectories.values() for one in found]
     chosen = choose(everything, part.size, part.turns, profile.taught.seed)
@@ -147,13 +150,15 @@ def reinforcement(
 def claim(folder: Path, about: Mapping[str, Any]) -> None:
     """Make `folder` that of a stage made with `about`; one made with something else is put aside as `<folder>.stale`.
 
-    Of several processes the first one does it, and the others wait until it is done.
+    Of several processes the first one does it, and the others wait until it is done. Raises FolderInUseError where a
+    stage is at work in the folder.
     """
     processes = process_group()
     folder = Path(folder)
     digest = hashlib.sha256(json.dumps(_plain(about), sort_keys=True, default=str).encode()).hexdigest()
     if processes.is_main_process:
-        _claim(folder, digest)
+        with alone_in(folder):
+            _claim(folder, digest)
     processes.wait_for_everyone()
 
 
@@ -206,7 +211,7 @@ def main() -> None:
         profile, out = load_profile(arguments.profile, arguments.file), project_path(arguments.out)
         said = _run_stage(arguments.stage, profile, out, arguments.start)
         process_group().print(said)
-    except (ValueError, FileNotFoundError) as error:
+    except (ValueError, FileNotFoundError, FolderInUseError) as error:
         sys.exit(f"stages {arguments.stage}: {' '.join(str(error).split())}")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import warnings
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +18,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from vrag_nb.attention import suit_cpu
 from vrag_nb.denormals import flushed_denormals
+from vrag_nb.learning.folder_lock import alone_in
 
 # TRL sets these arguments itself, so nobody who reads the warning can do anything about it.
 for _name in ("gradient_checkpointing", "is_gradient_checkpointing"):
@@ -96,10 +98,18 @@ class RestoresWeights:
 
 
 def train(trainer: Any) -> Path:
-    """Run to the end, from the last checkpoint where there is one; returns a folder that loads without peft."""
+    """Run to the end, from the last checkpoint where there is one; returns a folder that loads without peft.
+
+    Raises FolderInUseError where another run trains in the same folder.
+    """
     out = Path(str(trainer.args.output_dir))
-    with flushed_denormals():
-        trainer.train(resume_from_checkpoint=_last_checkpoint(out))
+    with alone_in(out) if trainer.is_world_process_zero() else nullcontext():
+        with flushed_denormals():
+            trainer.train(resume_from_checkpoint=_last_checkpoint(out))
+        return _save(trainer, out)
+
+
+def _save(trainer: Any, out: Path) -> Path:
     final, unfinished = out / "final", out / "final.partial"  # renamed when whole: a kill leaves none that is not
     if trainer.is_world_process_zero():
         shutil.rmtree(unfinished, ignore_errors=True)

@@ -1,0 +1,36 @@
+"""One process at a time works in a stage's folder: two would overwrite each other's log and checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from vrag_nb.paths import shown_path
+
+
+class FolderInUseError(RuntimeError):
+    """Another process is at work in the folder."""
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Hold the folder, which need not be there yet and may be renamed meanwhile; a killed process lets go of it.
+
+    Raises FolderInUseError where another process holds it.
+    """
+    folder = Path(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder.with_name(f".{folder.name}.lock"), timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise FolderInUseError(
+            f"another process is at work in {shown_path(folder)}: wait until it ends, or name another folder"
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
