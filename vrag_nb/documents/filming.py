@@ -43,14 +43,18 @@ def film_pages(pdf: bytes, shots: Sequence[Shot]) -> bytes:
 
 
 def _page(page: pymupdf.Page) -> Image.Image:
-    """The page in the middle of the video's frame."""
     zoom = min(SIZE[0] / page.rect.width, SIZE[1] / page.rect.height)
     pixels = page.get_pixmap(matrix=pymupdf.Matrix(zoom, zoom), colorspace=pymupdf.csRGB, alpha=False)
-    image = Image.frombytes("RGB", (pixels.width, pixels.height), pixels.samples)
-    return ImageOps.pad(image, SIZE, Image.Resampling.LANCZOS, "black")
+    return framed(Image.frombytes("RGB", (pixels.width, pixels.height), pixels.samples))
 
 
-def _with_box(image: Image.Image, overlay: Overlay) -> Image.Image:
+def framed(page: Image.Image) -> Image.Image:
+    """The picture of a page in the middle of the video's frame."""
+    return ImageOps.pad(page, SIZE, Image.Resampling.LANCZOS, "black")
+
+
+def with_box(image: Image.Image, overlay: Overlay) -> Image.Image:
+    """The frame with the overlay's box over a corner of it."""
     image = image.copy()
     draw = ImageDraw.Draw(image)
     small, large = ImageFont.load_default(26), ImageFont.load_default(44)
@@ -74,7 +78,7 @@ def _encode(pages: Sequence[Image.Image], shots: Sequence[Shot]) -> bytes:
         stream.codec_context.thread_count = 1
         for shot in shots:
             plain = _frame(pages[shot.page - 1])
-            boxed = _frame(_with_box(pages[shot.page - 1], shot.overlay)) if shot.overlay else plain
+            boxed = _frame(with_box(pages[shot.page - 1], shot.overlay)) if shot.overlay else plain
             for number in range(shot.start * RATE, shot.end * RATE):
                 over = shot.overlay and shot.overlay.start * RATE <= number < shot.overlay.end * RATE
                 frame = boxed if over else plain

@@ -47,6 +47,7 @@ BOX_SECONDS = 3
 CHUNK_SECONDS = 10
 MARKER = "narrated.json"
 _OURS = re.compile(r"documents/[^/]+\.mp4|questions\.video-[a-z]+\.[a-z]+")  # what a marker may have removed
+Size = tuple[float, float]
 DECK_QUESTIONS = 24  # asked of each deck that is drawn for its video alone
 LABELS = (
     "Hotline", "Survey code", "Session code", "Raffle number", "Dial-in", "Meeting room", "Poll number", "Ticket",
@@ -86,22 +87,30 @@ def plan(rng: random.Random, pages: int, chunk_seconds: int = CHUNK_SECONDS) -> 
     return shots
 
 
-def _script(
-    pdf: bytes, questions: Sequence[Question], seed: int, chunk_seconds: int
+def script(
+    pages: Sequence[Size], title: str, questions: Sequence[Question], seed: int, chunk_seconds: int = CHUNK_SECONDS
 ) -> tuple[list[Shot], list[Question]]:
-    """What is on screen when, and what is asked about it. Raises as `narrate` does."""
+    """What is on screen when, and what is asked about it. pages: their (width, height); title: of the deck.
+
+    Raises as `narrate` does.
+    """
     if not questions:
         raise ValueError("a narrated deck needs at least one question of the deck: it says which deck it is")
     deck = questions[0].document
-    rng = random.Random(f"{seed}/{deck}")
-    with pymupdf.open(stream=pdf, filetype="pdf") as document:
-        title = (document.metadata or {}).get("title") or deck
-        shots = plan(rng, document.page_count, chunk_seconds)
-        wide = [shot for shot in shots if document[shot.page - 1].rect.width >= document[shot.page - 1].rect.height]
+    shots = plan(random.Random(f"{seed}/{deck}"), len(pages), chunk_seconds)
+    wide = [shot for shot in shots if pages[shot.page - 1][0] >= pages[shot.page - 1][1]]
     return shots, [
-        *_about_boxes(deck, title, shots, chunk_seconds),
-        *_about_pages(questions, title, wide, chunk_seconds),
+        *_about_boxes(deck, title or deck, shots, chunk_seconds),
+        *_about_pages(questions, title or deck, wide, chunk_seconds),
     ]
+
+
+def _script(
+    pdf: bytes, questions: Sequence[Question], seed: int, chunk_seconds: int
+) -> tuple[list[Shot], list[Question]]:
+    with pymupdf.open(stream=pdf, filetype="pdf") as document:
+        pages = [(page.rect.width, page.rect.height) for page in document]
+        return script(pages, (document.metadata or {}).get("title") or "", questions, seed, chunk_seconds)
 
 
 def _value(rng: random.Random) -> str:

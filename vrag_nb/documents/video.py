@@ -45,12 +45,12 @@ def render_chunks(path: Path, first: int, last: int, settings: RenderSettings) -
     """Chunks `first`..`last` (1-based, inclusive) in order; one without a frame is yielded as its error."""
     film = probe(path)
     spans = [_span(film, number, settings.video) for number in range(first, last + 1)]
-    moments = [sample(film, start, end, settings.video) for start, end in spans]
-    wanted = sorted({stamp for some in moments for _, stamp in some})
+    sampled = [sample(film, start, end, settings.video) for start, end in spans]
+    wanted = sorted({stamp for some in sampled for _, stamp in some})
     decoded = _wanted_frames(path, film, wanted, settings)
     pictures: dict[int, tuple[Image.Image, str]] = {}
     reached = -math.inf
-    for span, some in zip(spans, moments, strict=True):
+    for span, some in zip(spans, sampled, strict=True):
         while reached < some[-1][1] and (found := next(decoded, None)) is not None:
             reached = found[0]
             pictures[found[0]] = found[1:]
@@ -61,16 +61,19 @@ def render_chunks(path: Path, first: int, last: int, settings: RenderSettings) -
 
 def sample(film: Film, start: float, end: float, settings: VideoSettings) -> list[tuple[float, int]]:
     """(seconds, stamp) of the frames that stand for `start`..`end`, each picture once."""
-    length = end - start
-    count = max(1, math.ceil(length * settings.frame_rate - 1e-6))
-    step = 1 / settings.frame_rate
-    if count > settings.max_frames:
-        count, step = settings.max_frames, length / settings.max_frames
     found: dict[int, float] = {}
-    for number in range(count):
-        seconds = round(start + number * step, 3)
+    for seconds in moments(start, end, settings):
         found.setdefault(film.on_screen(seconds), seconds)
     return [(seconds, stamp) for stamp, seconds in sorted(found.items())]
+
+
+def moments(start: float, end: float, settings: VideoSettings) -> list[float]:
+    """The evenly spaced seconds that stand for `start`..`end`."""
+    length = end - start
+    count, step = max(1, math.ceil(length * settings.frame_rate - 1e-6)), 1 / settings.frame_rate
+    if count > settings.max_frames:
+        count, step = settings.max_frames, length / settings.max_frames
+    return [round(start + number * step, 3) for number in range(count)]
 
 
 def sheet(pictures: Sequence[Image.Image], seconds: Sequence[float], max_pixels: int) -> tuple[Image.Image, list[Box]]:

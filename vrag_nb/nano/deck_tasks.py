@@ -22,6 +22,7 @@ import pymupdf
 from PIL import Image
 
 from vrag_nb.agent.geometry import Box, Budget, jittered, render, snapped
+from vrag_nb.documents.filming import framed
 from vrag_nb.nano.glyphs import Glyph
 from vrag_nb.nano.looking import Look
 from vrag_nb.nano.model import MAX_PIXELS, MIN_PIXELS
@@ -35,11 +36,15 @@ MakeDeck = Callable[[int], tuple[bytes, list[Question]]]
 
 @dataclass
 class DrawnPage:
-    """A page image at DPI, its characters (centres in page pixels) and its words (boxes in page pixels)."""
+    """A page image at DPI, its characters (centres in page pixels) and its words (boxes in page pixels).
+
+    title: of its document.
+    """
 
     image: Image.Image
     glyphs: list[Glyph]
     words: list[tuple[str, Box]]
+    title: str = ""
 
     @classmethod
     def render(cls, page: pymupdf.Page) -> DrawnPage:
@@ -55,7 +60,7 @@ class DrawnPage:
                         x0, y0, x1, y1 = (value * scale for value in char["bbox"])
                         glyphs.append(Glyph(char["c"], (x0 + x1) / 2, (y0 + y1) / 2, line_number))
         words = [(word[4], tuple(value * scale for value in word[:4])) for word in page.get_text("words")]
-        return cls(image, glyphs, words)
+        return cls(image, glyphs, words, ((page.parent.metadata or {}) if page.parent else {}).get("title") or "")
 
     def box(self, fractions: Box) -> Box:
         """Page fractions to page pixels."""
@@ -73,6 +78,11 @@ class DrawnPage:
     def _whole(self) -> tuple[Image.Image, list[Glyph]]:
         """The whole page as an agent sees it, time and again."""
         return self._window(None, BUDGET)
+
+    @cached_property
+    def frame(self) -> Image.Image:
+        """The page in a video's frame."""
+        return framed(self.image)
 
     def _window(self, box: Box | None, budget: Budget) -> tuple[Image.Image, list[Glyph]]:
         x0, y0, x1, y1 = (round(v) for v in (box or (0, 0, *self.image.size)))

@@ -8,6 +8,7 @@ a few hundred pages, which it comes to know by heart; here every one is new, so 
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import Literal
 
 from PIL import Image as PILImage
@@ -16,14 +17,20 @@ from vrag_nb.agent.memory_environment import MemoryEnvironment
 from vrag_nb.agent.memory_expert import MemoryPlanner
 from vrag_nb.agent.memory_session import MemorySettings
 from vrag_nb.agent.policy import Conversation, Generation, Image
+from vrag_nb.agent.searching import Engine
+from vrag_nb.evaluation.long_questions import long_questions
 from vrag_nb.nano.deck_tasks import BUDGET, DeckPool, DrawnPage, look_for
 from vrag_nb.nano.expert import DeckPages, FlawedSearch
+from vrag_nb.nano.film_tasks import FilmPages
 from vrag_nb.nano.samples import Sample
 from vrag_nb.records import Question, page_id
 
 Kind = Literal["search", "found", "missed", "answer"]
 WEIGHTS: dict[Kind, float] = {"search": 1.0, "found": 5.0, "missed": 2.5, "answer": 1.5}  # of the kinds of steps
 SETTINGS = MemorySettings(top_k=2, max_steps=12, min_pixels=BUDGET.min_pixels, max_pixels=BUDGET.max_pixels)
+FILM_SETTINGS = SETTINGS.model_copy(update={"items": ("image", "video")})
+PROMPT = "vimrag_nano"
+Step = tuple[Conversation, str]  # what the expert read, and what it said then
 
 
 class MemorySteps:
@@ -31,25 +38,21 @@ class MemorySteps:
 
     Mostly of a question whose answer can be read when its page is shown whole (`legible`: this share), for nothing can
     be cropped here; of the others the steps are learned, not the reading. Any kind of memory, multimodal half the time.
+    long: the share of questions that are two or three asked as one, each of which is then searched for.
     """
 
-    def __init__(self, pool: DeckPool, prompt: str = "vimrag_nano", legible: float = 0.85, recall: float = 0.5) -> None:
-        self.pool, self.prompt, self.legible, self.recall = pool, prompt, legible, recall
+    def __init__(
+        self, pool: DeckPool, prompt: str = PROMPT, legible: float = 0.85, recall: float = 0.5, long: float = 0.0
+    ) -> None:
+        self.pool, self.prompt, self.legible, self.recall, self.long = pool, prompt, legible, recall, long
 
     def __call__(self, rng: random.Random, difficulty: float) -> list[Sample]:
         pages, questions = self.pool.pick(rng)
         plain = [one for one in questions if not one.needs_crop and len(one.needed_facts) <= 1]
-        question = rng.choice(plain if plain and rng.random() < self.legible else questions)
-        steps = self._played(question, pages, rng)
-        if not steps:
-            return []
-        kinds = [_kind(question, said) for _, said in steps]
-        chosen = rng.choices(range(len(steps)), [WEIGHTS[kind] for kind in kinds])[0]
-        return [_sample(kinds[chosen], question, pages, *steps[chosen])]
-
-    def _played(self, question: Question, pages: list[DrawnPage], rng: random.Random) -> list[tuple[Conversation, str]]:
-        """What the expert read and said in each of its steps; nothing where it did not get to the right answer."""
-        memory = rng.choice(["multimodal", "multimodal", "graph", "summary"])
+        asked = plain if plain and rng.random() < self.legible else questions
+        question, several = rng.choice(asked), rng.random() < self.long
+        if several and (joined := _several(asked, rng)):
+            question = joined
         store = DeckPages(question.document, pages)
         gold = {
             " ".join(words.split()): page_id(question.document, fact["page"])
@@ -57,17 +60,81 @@ class MemorySteps:
             for words in (question.query, fact["search_hint"], *fact.get("other_hints", []))
         }
         engine = FlawedSearch(store.names, gold, rng, self.recall)
-        settings = SETTINGS.model_copy(update={"memory": memory})
-        environment = MemoryEnvironment(engine, store, settings, self.prompt)
-        expert, session, steps = MemoryPlanner([question]), environment.start(question), []
-        while not session.done:
-            said: Generation = expert.generate([session.conversation])[0]
-            steps.append((session.conversation, said.text))
-            environment.advance([session], [said])
-        return steps if session.error is None and session.answer == question.reference_answer else []
+        chosen = _chosen(_played(question, store, engine, SETTINGS, self.prompt, rng), rng)
+        return [_sample(kind, question, pages, *step) for kind, step in chosen]
 
 
-def _kind(question: Question, said: str) -> Kind:
+class FilmSteps:
+    """Draws single steps of the expert on the film of a deck, among whose pages a search finds the chunks.
+
+    boxes: the share of questions about a box that is on screen for three seconds; the others are about the deck's
+    pages, whose print is small in a frame.
+    """
+
+    def __init__(self, pool: DeckPool, prompt: str = PROMPT, boxes: float = 0.8, recall: float = 0.5) -> None:
+        self.pool, self.prompt, self.boxes, self.recall = pool, prompt, boxes, recall
+
+    def __call__(self, rng: random.Random, difficulty: float) -> list[Sample]:
+        store = FilmPages(*self.pool.pick(rng), seed=rng.randrange(2**31))
+        about_boxes = [one for one in store.questions if one.meta_info.source_type == "overlay"]
+        question = rng.choice(about_boxes if about_boxes and rng.random() < self.boxes else store.questions)
+        question = _with_second_try(question)
+        gold = {words: question.gold_page_ids[0] for words in (question.query, _again(question.query))}
+        engine = FlawedSearch(store.names, gold, rng, self.recall)
+        chosen = _chosen(_played(question, store, engine, FILM_SETTINGS, self.prompt, rng), rng)
+        return [
+            Sample(f"film {kind}", [*_turns(read), ("assistant", [said])], learn_from=len(read))
+            for kind, (read, said) in chosen
+        ]
+
+
+def _again(query: str) -> str:
+    return f"Video: {query}"
+
+
+def _with_second_try(question: Question) -> Question:
+    """A question about a film, with words for a search after one that missed."""
+    fact = {"page": question.meta_info.reference_page[0], "search_hint": _again(question.query)}
+    return question.model_copy(update={"meta_info": question.meta_info.model_copy(update={"needed_facts": [fact]})})
+
+
+def _several(questions: Sequence[Question], rng: random.Random) -> Question | None:
+    """Two or three of the questions as one, each first searched for in its own words; None for too few pages."""
+    try:
+        joined = rng.choice(long_questions(questions, rng.choice([2, 3]), rng.randrange(2**31)))
+    except ValueError:
+        return None
+    if not joined.needed_facts:
+        return None
+    facts = [
+        {**fact, "search_hint": fact["other_hints"][0], "other_hints": [fact["search_hint"]]}
+        for fact in joined.needed_facts
+    ]
+    meta = joined.meta_info.model_copy(update={"needed_facts": facts})
+    return joined.model_copy(update={"meta_info": meta})
+
+
+def _played(
+    question: Question, store: DeckPages, engine: Engine, settings: MemorySettings, prompt: str, rng: random.Random
+) -> list[Step]:
+    """The expert's steps, with any kind of memory; none where it did not get to the right answer."""
+    memory = rng.choice(["multimodal", "multimodal", "graph", "summary"])
+    environment = MemoryEnvironment(engine, store, settings.model_copy(update={"memory": memory}), prompt)
+    expert, session, steps = MemoryPlanner([question]), environment.start(question), []
+    while not session.done:
+        said: Generation = expert.generate([session.conversation])[0]
+        steps.append((session.conversation, said.text))
+        environment.advance([session], [said])
+    return steps if session.error is None and session.answer == question.reference_answer else []
+
+
+def _chosen(steps: Sequence[Step], rng: random.Random) -> list[tuple[Kind, Step]]:
+    """One of the steps, by WEIGHTS, and its kind; nothing of none."""
+    kinds = [_kind(said) for _, said in steps]
+    return rng.choices(list(zip(kinds, steps, strict=True)), [WEIGHTS[kind] for kind in kinds]) if steps else []
+
+
+def _kind(said: str) -> Kind:
     if '"add_answer_node"' in said:
         return "answer"
     if '"add_search_node"' in said:
@@ -77,9 +144,7 @@ def _kind(question: Question, said: str) -> Kind:
 
 def _sample(kind: Kind, question: Question, pages: list[DrawnPage], read: Conversation, said: str) -> Sample:
     """One step; where to look on the gold page and what stands on all of them, if none is a remembered, smaller one."""
-    turns: list[tuple[str, list[str | PILImage.Image]]] = [
-        (one.role, [p.resolved() if isinstance(p, Image) else p.text for p in one.parts]) for one in read
-    ]
+    turns = _turns(read)
     numbers = [[_number(p.page_id) for p in one.parts if isinstance(p, Image)] for one in read]
     turns.append(("assistant", [said]))
     learned = len(turns) - 1
@@ -91,6 +156,10 @@ def _sample(kind: Kind, question: Question, pages: list[DrawnPage], read: Conver
         *((pages[number - 1].words_in(), pages[number - 1].glyphs_in()) for number in shown), strict=True
     )
     return Sample(kind, turns, learned, words=words, looks=[look for look in looks if look], glyphs=glyphs)
+
+
+def _turns(read: Conversation) -> list[tuple[str, list[str | PILImage.Image]]]:
+    return [(one.role, [p.resolved() if isinstance(p, Image) else p.text for p in one.parts]) for one in read]
 
 
 def _number(name: str | None) -> int:

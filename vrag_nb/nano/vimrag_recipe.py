@@ -1,7 +1,7 @@
 """How `nano-vimrag` is made: the nano agent, taught VimRAG's protocol by an expert that is told the gold.
 
     python -m vrag_nb.nano.vimrag_recipe --out data/runs/nano-vimrag [--questions 800] [--steps 480] [--seconds 2000]
-        [--lesson-seconds 2300 2000]
+        [--lesson-seconds 2300 2000] [--widen-seconds 3600]
 
 1. Every kind of memory is sampled, each with training questions of its own, so that the rows of the memory ablation are
    asked of a model that has met them: half `multimodal` (the paper trains with equal shares of the pixels and answers
@@ -13,9 +13,12 @@
 4. Lessons on pages drawn for them, from the mean of stage 3's weights, which know the protocol and have unlearned to
    read, and the nano agent's: single steps of the same expert (`nano.memory_tasks`) beside the agent's own turns
    (`nano.expert`), then without these, whose protocol is another.
+5. Lessons again under the nano agent's tower, which has learned to read better since, in place of its own: beside
+   single questions some that are several asked as one, and films of the decks.
 
-`--lessons-from CHECKPOINT` begins with stage 4, on other weights than stage 3's (the shipped ones were made so, from
-earlier ones of stage 3). Every stage goes on where it was cut short.
+`--lessons-from CHECKPOINT` begins with stage 4, on other weights than stage 3's; `--widen CHECKPOINT` is stage 5 alone
+(the shipped weights were made so, from earlier ones of the stages before), in one process or several (`torchrun
+--nproc-per-node 2 -m vrag_nb.nano.vimrag_recipe --widen ...`). Every stage goes on where it was cut short.
 """
 
 from __future__ import annotations
@@ -37,11 +40,12 @@ from vrag_nb.agent.searching import Engine
 from vrag_nb.denormals import flushed_denormals
 from vrag_nb.learning.sampled_data import read_conversation, read_rows
 from vrag_nb.learning.stages import finetune, sample_experts
+from vrag_nb.nano import replicas
 from vrag_nb.nano.aligning import Stream, train_streams
 from vrag_nb.nano.deck_tasks import DeckPool
 from vrag_nb.nano.expert import ExpertTurns
 from vrag_nb.nano.looking import WEIGHTS
-from vrag_nb.nano.memory_tasks import MemorySteps
+from vrag_nb.nano.memory_tasks import FilmSteps, MemorySteps
 from vrag_nb.nano.model import save_checkpoint
 from vrag_nb.nano.plan import Recipe, mixed_deck
 from vrag_nb.nano.samples import WORD, Sample
@@ -159,6 +163,20 @@ def teach(practised: Path, agent: Path, out: Path, seconds: Sequence[float], see
     _lessons(out / "lessons" / "weights", [_steps(pool, 16)], out / "alone", seconds[1], seed + 1, 0.5)
 
 
+def widen(taught: Path, agent: Path, out: Path, seconds: float, seed: int) -> None:
+    """Stage 5: the final weights in `out / "widened" / "weights"`."""
+    model = Qwen2_5_VLForConditionalGeneration.from_pretrained(agent, dtype=torch.float32)
+    known = Qwen2_5_VLForConditionalGeneration.from_pretrained(taught, dtype=torch.float32).state_dict()
+    model.load_state_dict({name: value for name, value in known.items() if ".visual." not in name}, strict=False)
+    if replicas.rank() == 0:
+        save_checkpoint(model, AutoProcessor.from_pretrained(taught), out / "moved")
+    replicas.wait()
+    pool, processes = DeckPool(partial(mixed_deck, Recipe(seed=seed)), size=14, draws_per_deck=60), replicas.count()
+    steps = Stream("memory", MemorySteps(pool, long=0.2), max(1, 12 // processes), buckets=6)
+    films = Stream("film", FilmSteps(pool), max(1, 4 // processes), buckets=4)
+    _lessons(out / "moved", [steps, films], out / "widened", seconds, seed + 2, 0.5)
+
+
 def _steps(pool: DeckPool, batch_size: int) -> Stream:
     return Stream("memory", MemorySteps(pool), batch_size, buckets=6)
 
@@ -171,7 +189,8 @@ def _lessons(start: Path, streams: list[Stream], out: Path, seconds: float, seed
         model, processor, streams, out, seconds, seed=seed, muon_lr=2e-3, adamw_lr=6e-4, decay=0.5,
         looking_weights={name: looking * weight for name, weight in WEIGHTS.items()},
     )  # fmt: skip
-    save_checkpoint(model, processor, out / "weights")
+    if replicas.rank() == 0:
+        save_checkpoint(model, processor, out / "weights")
 
 
 def main() -> None:
@@ -183,10 +202,22 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2000, help="of stage 3")
     parser.add_argument("--lesson-seconds", type=float, nargs=2, default=[2300, 2000], help="of stage 4's two halves")
     parser.add_argument("--lessons-from", help="a checkpoint that knows the protocol, in place of stages 1 to 3")
+    parser.add_argument("--widen", help="a checkpoint of stage 4, in place of stages 1 to 4")
+    parser.add_argument("--widen-seconds", type=float, default=3600, help="of stage 5")
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
+    replicas.join()
     profile, out = load_profile(options.profile), project_path(options.out)
+    seed, agent = profile.taught.seed, project_path(profile.base_checkpoint)
+    taught = project_path(options.widen) if options.widen else _taught(profile, options, out, agent)
+    with flushed_denormals():
+        widen(taught, agent, out, options.widen_seconds, seed)
+    print(f"{out / 'widened' / 'weights'}: copy it to data/models/nano-vimrag to ship it")
+
+
+def _taught(profile: Profile, options: argparse.Namespace, out: Path, agent: Path) -> Path:
+    """Stages 1 to 4; the folder of their weights."""
     seed, practised = profile.taught.seed, options.lessons_from
     if not practised:
         # Every question is asked here: what is learned in stages 1 to 3 is the protocol.
@@ -195,10 +226,9 @@ def main() -> None:
         tuned = finetune(profile, data, out / "sft", max_steps=options.steps)
         with flushed_denormals():
             practise(tuned, data, out, options.seconds, seed)
-    agent = project_path(profile.base_checkpoint)
     with flushed_denormals():
         teach(project_path(practised or str(out / "practised")), agent, out, options.lesson_seconds, seed)
-    print(f"{out / 'alone' / 'weights'}: copy it to data/models/nano-vimrag to ship it")
+    return out / "alone" / "weights"
 
 
 if __name__ == "__main__":

@@ -1,0 +1,83 @@
+"""What VimRAG's expert teaches on decks drawn and filmed in memory: long questions, chunks of videos."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from pathlib import Path
+
+import pytest
+from PIL import Image, ImageChops, ImageStat
+
+from vrag_nb.agent.pages import PageStore
+from vrag_nb.documents.decks.generate import pretraining_deck
+from vrag_nb.documents.narrated import narrate
+from vrag_nb.documents.pages import prepare_corpus
+from vrag_nb.nano.deck_tasks import DeckPool, rendered_deck
+from vrag_nb.nano.film_tasks import VIDEO, FilmPages
+from vrag_nb.nano.memory_tasks import FilmSteps, MemorySteps
+
+
+@pytest.fixture(scope="module")
+def pool() -> DeckPool:
+    return DeckPool(pretraining_deck, size=2, draws_per_deck=10_000)
+
+
+def _text(turns: list[tuple[str, list[str | Image.Image]]]) -> str:
+    return "".join(part for _, parts in turns for part in parts if isinstance(part, str))
+
+
+def test_long_questions_are_searched_for_part_by_part(pool: DeckPool) -> None:
+    rng, draw = random.Random(0), MemorySteps(pool, long=1.0)
+    samples = [sample for _ in range(80) for sample in draw(rng, 0.0)]
+    searches = [sample for sample in samples if sample.kind == "search"]
+    asked = [(_text(one.turns[:-1]), _text(one.turns[-1:])) for one in searches]
+    long = [(read, said) for read, said in asked if "Answer each, in this order" in read and "I need to find" in said]
+    assert long
+    for read, said in long:
+        query = json.loads(re.search(r"<tool_call>(.*)</tool_call>", said)[1])["arguments"]["query"]
+        assert re.search(rf"\(\d\) {re.escape(query)}", read), "a part, in its own words"
+
+
+def test_film_steps_show_frames_under_their_seconds_and_keep_those_of_the_box(pool: DeckPool) -> None:
+    rng, draw = random.Random(0), FilmSteps(pool)
+    samples = [sample for _ in range(60) for sample in draw(rng, 0.0)]
+    assert {sample.kind for sample in samples} == {"film search", "film found", "film missed", "film answer"}
+    found = [sample for sample in samples if sample.kind == "film found"]
+    kept = 0
+    for sample in found:
+        shown, said = _text(sample.turns[-2:-1]), _text(sample.turns[-1:])
+        label, seconds = re.search(r'"(Video \d)", "is_useful": true, .*?"key_timestamp": \[([^]]*)\]', said).groups()
+        assert f"\n{label}, " in shown
+        kept += bool(seconds)
+        for second in filter(None, seconds.split(", ")):
+            assert f"\n{float(second):.1f} s:\n" in shown
+    assert kept > len(found) / 2
+    assert all(sample.learn_from == len(sample.turns) - 1 for sample in samples)
+
+
+def test_a_film_in_memory_shows_what_the_encoded_one_shows(tmp_path: Path) -> None:
+    pdf, questions = pretraining_deck(3)
+    pages, _ = rendered_deck(pdf, questions)
+    store = FilmPages(pages, questions, seed=1)
+    (tmp_path / "documents").mkdir()
+    film, asked = narrate(pdf, questions, seed=1)
+    (tmp_path / "documents" / f"{asked[0].document}.mp4").write_bytes(film)
+    assert asked == store.questions
+    prepare_corpus(tmp_path / "documents", tmp_path, workers=1, progress=False, video=VIDEO)
+    encoded = PageStore(tmp_path)
+    chunks = [name for name in store.names if name in encoded]
+    assert len(chunks) == len(encoded)
+    for name in chunks[:3]:
+        assert store.page(name).video.model_copy(update={"frames": []}) == encoded.page(name).video.model_copy(
+            update={"frames": []}
+        )
+        ours, theirs = store.page(name).video.frames, encoded.page(name).video.frames
+        assert [one.seconds for one in ours] == [one.seconds for one in theirs]
+        for one, other in zip(ours, theirs, strict=True):
+            difference = ImageChops.difference(
+                store.image(name).crop(one.box).resize((240, 135)),
+                encoded.image(name).crop(other.box).resize((240, 135)),
+            )
+            assert ImageStat.Stat(difference).mean[0] < 6
