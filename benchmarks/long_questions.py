@@ -11,8 +11,9 @@ planner   told the gold, over the real search engine: what the protocol itself c
 weights   the profile's policy, sampled at `--temperature`, once for each seed
 
 Printed and written: the share of questions right, of values right in their place and of gold pages seen; generations a
-question; image tokens in context, the mean over generations and the most of a question. The figure has tokens in
-context by generation, and the share of questions answered right by then. Interrupted, it asks no question twice.
+question; image tokens in context, the mean over generations and the most of a question; VimRAG's shares less VRAG's,
+question by question. The figure has tokens in context by generation, and the share of questions answered right by then.
+Interrupted, it asks no question twice.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from vrag_nb.display import figures
 from vrag_nb.evaluation.answers import is_correct
 from vrag_nb.evaluation.evaluate import evaluate
 from vrag_nb.evaluation.long_questions import long_questions, values_right
-from vrag_nb.evaluation.metrics import Interval, bootstrap, share_interval
+from vrag_nb.evaluation.metrics import Interval, bootstrap, paired_bootstrap, share_interval
 from vrag_nb.evaluation.per_question import pages_seen
 from vrag_nb.evaluation.report import write_json
 from vrag_nb.evaluation.visual_context import mean_by_step, visual_tokens
@@ -75,6 +76,15 @@ class Row:
         most = [float(max(tokens, default=0)) for tokens in self.tokens]
         counts = [_shown(bootstrap(_by_question(one, questions)), 1) for one in (asked, mean, most)]
         return [self.name, str(questions), *shares, *counts]
+
+
+def difference(vrag: Row, vimrag: Row, played: str, questions: int) -> str:
+    """VimRAG less VRAG, question by question, each the mean over its seeds."""
+    told = []
+    for name, measure in (("right", "right"), ("values right", "values"), ("gold pages seen", "seen")):
+        pair = (_by_question(getattr(row, measure), questions) for row in (vimrag, vrag))
+        told.append(f"{name} {_shown(paired_bootstrap(*pair))}")
+    return f"VimRAG less VRAG, {played}: {', '.join(told)}."
 
 
 def _by_question(values: Sequence[float], questions: int) -> list[float]:
@@ -169,8 +179,10 @@ def main() -> None:
     about = (
         f"{len(questions)} test questions of {options.pages} pages each, {options.steps} generations at most; planners "
         f"are told the gold, weights sampled at {options.temperature} with seeds {options.seeds}. Brackets: 95% "
-        "bootstrap over questions."
+        "bootstrap over questions. "
     )
+    pairs = zip(rows[::2], rows[1::2], played, strict=True)
+    about += " ".join(difference(*pair, len(questions)) for pair in pairs)
     tell("A memory against a history", HEADER, [row.cells(len(questions)) for row in rows], about, out)
     write_json(out / "long.json", {row.name: vars(row) for row in rows})
     figures.save(draw(rows), out / "long.png")
