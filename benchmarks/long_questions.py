@@ -82,8 +82,8 @@ def difference(vrag: Row, vimrag: Row, played: str, questions: int) -> str:
     """VimRAG less VRAG, question by question, each the mean over its seeds."""
     told = []
     for name, measure in (("right", "right"), ("values right", "values"), ("gold pages seen", "seen")):
-        pair = (_by_question(getattr(row, measure), questions) for row in (vimrag, vrag))
-        told.append(f"{name} {_shown(paired_bootstrap(*pair))}")
+        one, other = (_by_question(getattr(row, measure), questions) for row in (vimrag, vrag))
+        told.append(f"{name} {_shown(paired_bootstrap(one, other))}")
     return f"VimRAG less VRAG, {played}: {', '.join(told)}."
 
 
@@ -181,8 +181,10 @@ def main() -> None:
         f"are told the gold, weights sampled at {options.temperature} with seeds {options.seeds}. Brackets: 95% "
         "bootstrap over questions. "
     )
-    pairs = zip(rows[::2], rows[1::2], played, strict=True)
-    about += " ".join(difference(*pair, len(questions)) for pair in pairs)
+    about += " ".join(
+        difference(vrag, vimrag, one, len(questions))
+        for vrag, vimrag, one in zip(rows[::2], rows[1::2], played, strict=True)
+    )
     tell("A memory against a history", HEADER, [row.cells(len(questions)) for row in rows], about, out)
     write_json(out / "long.json", {row.name: vars(row) for row in rows})
     figures.save(draw(rows), out / "long.png")
