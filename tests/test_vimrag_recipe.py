@@ -6,9 +6,11 @@ import json
 import random
 from pathlib import Path
 
+import torch
 from conftest import RankedEngine
 from test_sampling import question
 from test_stages import profile
+from transformers import Qwen2_5_VLForConditionalGeneration
 
 from vrag_nb.agent.memory_context import GRAPH_HEAD, ITEMS_HEAD, SUMMARY_HEAD
 from vrag_nb.learning.sampled_data import read_conversation, read_rows
@@ -19,6 +21,7 @@ from vrag_nb.nano.vimrag_recipe import (
     reworded_calls,
     sample_memories,
     shared_out,
+    under_tower,
     with_memory,
 )
 from vrag_nb.profile_parts import VimRAGPart
@@ -65,3 +68,15 @@ def test_reworded_calls_quote_their_question_and_rows_become_samples(
         assert [role for role, _ in sample.turns][:2] == ["user", "assistant"]
         assert all(image.width % 28 == 0 == image.height % 28 for image in sample.images)
     assert reworded(random.Random(1), "a of 12") == "a of 12"
+
+
+def test_a_language_model_moves_under_another_tower(tiny_vlm_folder: Path, tmp_path: Path) -> None:
+    other = Qwen2_5_VLForConditionalGeneration.from_pretrained(tiny_vlm_folder, dtype=torch.float32)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.add_(1)
+    other.save_pretrained(tmp_path)
+    moved = under_tower(tiny_vlm_folder, tmp_path).state_dict()
+    known = Qwen2_5_VLForConditionalGeneration.from_pretrained(tiny_vlm_folder, dtype=torch.float32).state_dict()
+    for name, value in moved.items():
+        torch.testing.assert_close(value, known[name] + 1 if ".visual." in name else known[name])

@@ -1,7 +1,7 @@
 """How `nano-vimrag` is made: the nano agent, taught VimRAG's protocol by an expert that is told the gold.
 
     python -m vrag_nb.nano.vimrag_recipe --out data/runs/nano-vimrag [--questions 800] [--steps 480] [--seconds 2000]
-        [--lesson-seconds 2300 2000] [--widen-seconds 3600]
+        [--lesson-seconds 2300 2000]
 
 1. Every kind of memory is sampled, each with training questions of its own, so that the rows of the memory ablation are
    asked of a model that has met them: half `multimodal` (the paper trains with equal shares of the pixels and answers
@@ -13,12 +13,13 @@
 4. Lessons on pages drawn for them, from the mean of stage 3's weights, which know the protocol and have unlearned to
    read, and the nano agent's: single steps of the same expert (`nano.memory_tasks`) beside the agent's own turns
    (`nano.expert`), then without these, whose protocol is another.
-5. Lessons again under the nano agent's tower, which has learned to read better since, in place of its own: beside
-   single questions some that are several asked as one, and films of the decks.
+5. Only with `--widen CHECKPOINT`, a checkpoint of stage 4, in place of the stages before: lessons under the nano
+   agent's tower, which has learned to read better since, in place of the checkpoint's own; beside single questions some
+   that are several asked as one, and films of the decks. What it made is not better yet and not shipped (model card).
 
-`--lessons-from CHECKPOINT` begins with stage 4, on other weights than stage 3's; `--widen CHECKPOINT` is stage 5 alone
-(the shipped weights were made so, from earlier ones of the stages before), in one process or several (`torchrun
---nproc-per-node 2 -m vrag_nb.nano.vimrag_recipe --widen ...`). Every stage goes on where it was cut short.
+`--lessons-from CHECKPOINT` begins with stage 4, on other weights than stage 3's (the shipped ones were made so, from
+earlier ones of stage 3). Stage 5 may run in several processes (`torchrun --nproc-per-node 2 -m
+vrag_nb.nano.vimrag_recipe --widen ...`). Every stage goes on where it was cut short.
 """
 
 from __future__ import annotations
@@ -163,11 +164,17 @@ def teach(practised: Path, agent: Path, out: Path, seconds: Sequence[float], see
     _lessons(out / "lessons" / "weights", [_steps(pool, 16)], out / "alone", seconds[1], seed + 1, 0.5)
 
 
+def under_tower(taught: Path, agent: Path) -> Qwen2_5_VLForConditionalGeneration:
+    """The language model of `taught` under the vision tower of `agent`."""
+    model = Qwen2_5_VLForConditionalGeneration.from_pretrained(taught, dtype=torch.float32)
+    seeing = Qwen2_5_VLForConditionalGeneration.from_pretrained(agent, dtype=torch.float32)
+    model.model.visual.load_state_dict(seeing.model.visual.state_dict())
+    return model
+
+
 def widen(taught: Path, agent: Path, out: Path, seconds: float, seed: int) -> None:
     """Stage 5: the final weights in `out / "widened" / "weights"`."""
-    model = Qwen2_5_VLForConditionalGeneration.from_pretrained(agent, dtype=torch.float32)
-    known = Qwen2_5_VLForConditionalGeneration.from_pretrained(taught, dtype=torch.float32).state_dict()
-    model.load_state_dict({name: value for name, value in known.items() if ".visual." not in name}, strict=False)
+    model = under_tower(taught, agent)
     if replicas.rank() == 0:
         save_checkpoint(model, AutoProcessor.from_pretrained(taught), out / "moved")
     replicas.wait()
@@ -209,15 +216,18 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     replicas.join()
     profile, out = load_profile(options.profile), project_path(options.out)
-    seed, agent = profile.taught.seed, project_path(profile.base_checkpoint)
-    taught = project_path(options.widen) if options.widen else _taught(profile, options, out, agent)
-    with flushed_denormals():
-        widen(taught, agent, out, options.widen_seconds, seed)
-    print(f"{out / 'widened' / 'weights'}: copy it to data/models/nano-vimrag to ship it")
+    agent = project_path(profile.base_checkpoint)
+    if options.widen:
+        with flushed_denormals():
+            widen(project_path(options.widen), agent, out, options.widen_seconds, profile.taught.seed)
+    else:
+        _taught(profile, options, out, agent)
+    made = out / ("widened" if options.widen else "alone") / "weights"
+    print(f"{made}: copy it to data/models/nano-vimrag to ship it")
 
 
-def _taught(profile: Profile, options: argparse.Namespace, out: Path, agent: Path) -> Path:
-    """Stages 1 to 4; the folder of their weights."""
+def _taught(profile: Profile, options: argparse.Namespace, out: Path, agent: Path) -> None:
+    """Stages 1 to 4."""
     seed, practised = profile.taught.seed, options.lessons_from
     if not practised:
         # Every question is asked here: what is learned in stages 1 to 3 is the protocol.
@@ -228,7 +238,6 @@ def _taught(profile: Profile, options: argparse.Namespace, out: Path, agent: Pat
             practise(tuned, data, out, options.seconds, seed)
     with flushed_denormals():
         teach(project_path(practised or str(out / "practised")), agent, out, options.lesson_seconds, seed)
-    return out / "alone" / "weights"
 
 
 if __name__ == "__main__":
