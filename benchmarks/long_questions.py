@@ -1,11 +1,11 @@
 """VimRAG's memory against VRAG's history on long questions: accuracy, and image tokens in context, by step.
 
-    python benchmarks/long_questions.py --out results/long [--pages 4] [--limit 40] [--seeds 0 1 2] [--steps 24]
+    python benchmarks/long_questions.py --out results/long [--pages 4] [--across] [--limit 40] [--seeds 0 1 2]
 
-A long question joins one-page questions of a test document, one a page (`vrag_nb/evaluation/long_questions.py`), so it
-takes `--pages` searches or more. Two agents answer the same ones, with `--steps` generations at most: VRAG (`--vrag`,
-a profile), whose context is all it has seen, and VimRAG (`--vimrag`), whose context is rebuilt from its memory. Each is
-played twice:
+A long question joins one-page questions of a test document, one a page (`vrag_nb/evaluation/long_questions.py`; with
+`--across` of as many documents), so it takes `--pages` searches or more. Two agents answer the same ones, with
+`--steps` generations at most: VRAG (`--vrag`, a profile), whose context is all it has seen, and VimRAG (`--vimrag`),
+whose context is rebuilt from its memory. Each is played twice:
 
 planner   told the gold, over the real search engine: what the protocol itself costs, whatever the model
 weights   the profile's policy, sampled at `--temperature`, once for each seed
@@ -97,12 +97,13 @@ def _shown(found: Interval, digits: int = 2) -> str:
 
 
 def play(
-    profile: Profile, policy: Policy, questions: Sequence[Question], steps: int, seed: int, out: Path
+    profile: Profile, policy: Policy, questions: Sequence[Question], steps: int, seed: int, out: Path, top_k: int | None
 ) -> list[Trajectory]:
     """The trajectories of one agent and seed, in the order of the questions."""
     task = profile.task()
     name, bound = ("vimrag", "max_steps") if isinstance(task, MemorySettings) else ("agent", "max_turns")
-    settings: Settings | MemorySettings = task.model_copy(update={bound: steps})
+    changes = {bound: steps} | ({"top_k": top_k} if top_k and isinstance(task, MemorySettings) else {})
+    settings: Settings | MemorySettings = task.model_copy(update=changes)
     evaluate(
         corpus=profile.corpus_folder,
         questions=questions,
@@ -136,7 +137,9 @@ def measure(profile: Profile, played: str, questions: Sequence[Question], option
     for seed in options.seeds if played == "weights" else [0]:
         policy = sampled(profile, options.temperature) if played == "weights" else planner(profile, questions)
         out = project_path(options.out) / f"{profile.agent.kind}-{played}-{seed}"
-        for one, question in zip(play(profile, policy, questions, options.steps, seed, out), questions, strict=True):
+        for one, question in zip(
+            play(profile, policy, questions, options.steps, seed, out, options.top_k), questions, strict=True
+        ):
             row.add(one, question, pages)
         policy.close()
     return row
@@ -166,6 +169,8 @@ def main() -> None:
     parser.add_argument("--vrag", default="nano")
     parser.add_argument("--vimrag", default="nano-vimrag")
     parser.add_argument("--pages", type=int, default=4, help="pages, and so searches, that a question needs at least")
+    parser.add_argument("--across", action="store_true", help="each page of another document")
+    parser.add_argument("--top-k", type=int, help="pages a search shows VimRAG (default: its profile's)")
     parser.add_argument("--limit", type=int, default=40, help="long questions at most")
     parser.add_argument("--seeds", type=int, nargs="*", default=[0, 1, 2], help="of the weights; none: planners alone")
     parser.add_argument("--steps", type=int, default=24)
@@ -173,13 +178,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/long"))
     options = parser.parse_args()
     out, profiles = project_path(options.out), [load_profile(options.vrag), load_profile(options.vimrag)]
-    questions = sample(long_questions(profiles[0].questions(), options.pages), options.limit, 0)
+    joined = long_questions(profiles[0].questions(), options.pages, across=options.across)
+    questions = sample(joined, options.limit, 0)
     played = ("planner", *(["weights"] if options.seeds else []))
     rows = [measure(profile, one, questions, options) for one in played for profile in profiles]
     about = (
-        f"{len(questions)} test questions of {options.pages} pages each, {options.steps} generations at most; planners "
-        f"are told the gold, weights sampled at {options.temperature} with seeds {options.seeds}. Brackets: 95% "
-        "bootstrap over questions. "
+        f"{len(questions)} test questions of {options.pages} {'documents' if options.across else 'pages'} each, "
+        f"{options.steps} generations at most; planners are told the gold, weights sampled at {options.temperature} "
+        f"with seeds {options.seeds}. Brackets: 95% bootstrap over questions. "
     )
     about += " ".join(
         difference(vrag, vimrag, one, len(questions))

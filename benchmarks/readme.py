@@ -6,7 +6,7 @@ the main ones, `results/README.md` the others.
 
 Run it after `make nano-eval`, `make realdocs DIR=...`, `make run`, `benchmarks/search.py --out results/search` and what
 writes to `results/benchmarks`, `results/table_1`, `results/ablations`, `results/nano-look`, `results/nano-brief`,
-`results/memory`, `results/long` and `results/algorithms`.
+`results/memory`, `results/long`, its variants (LONG) and `results/algorithms`.
 """
 
 from __future__ import annotations
@@ -154,8 +154,16 @@ def _over_seeds(system: SystemResult) -> list[str]:
     return [f"{found['value']:.3f} [{found['low']:.3f}, {found['high']:.3f}]", "{:.3f} to {:.3f}".format(*spread)]
 
 
+LONG = {
+    "long": "Long questions",
+    "long-3": "Long questions, three pages a search",
+    "long-across": "Long questions, of four documents",
+    "long-across-3": "Long questions, of four documents, three pages a search",
+}
+
+
 def long() -> str:
-    return told("Long questions", "results/long/long_questions.md", "long.png")
+    return _joined(*(told(title, f"results/{name}/long_questions.md", "long.png") for name, title in LONG.items()))
 
 
 def algorithms() -> str:

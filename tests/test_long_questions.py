@@ -60,6 +60,30 @@ def test_only_questions_of_one_value_on_one_page_are_joined() -> None:
         long_questions([single("one", 1)], pages=1)
 
 
+def test_parts_may_be_of_different_documents(tiny_corpus: Path) -> None:
+    questions = [single("q1", 1), single("q2", 1, document="beta"), single("q3", 2)]
+    [question] = long_questions(questions, pages=2, across=True)
+    assert set(question.gold_page_ids) == {"beta_1", *({"alpha_1", "alpha_2"} & set(question.gold_page_ids))}
+    assert len(question.gold_page_ids) == 2
+    assert [question.fact_page_id(fact) for fact in question.needed_facts] == question.gold_page_ids
+    engine = ByQuery(q1=["alpha_1"], q2=["beta_1"], q3=["alpha_2"])
+    settings = Settings(max_turns=6, min_pixels=784, max_pixels=BUDGET)
+    [vrag] = rollout(
+        PrivilegedPlanner([question]), Environment(engine, tiny_corpus, settings), [question], progress=False
+    )
+    shares = MemorySettings(min_pixels=784, max_pixels=BUDGET)
+    [vimrag] = rollout(
+        MemoryPlanner([question]), MemoryEnvironment(engine, tiny_corpus, shares), [question], progress=False
+    )
+    for one in (vrag, vimrag):
+        assert one.answer == question.reference_answer
+        assert set(question.gold_page_ids) <= set(one.retrieved_page_ids)
+    with pytest.raises(ValueError, match="no questions of one value on 3 different documents"):
+        long_questions(questions, pages=3, across=True)
+    with pytest.raises(ValueError, match="reference_documents names 1 documents for 2 gold pages"):
+        MetaInfo(file_name="a.pdf", reference_page=[1, 2], reference_documents=["a"])  # type: ignore[call-arg]
+
+
 def test_values_count_in_their_place() -> None:
     [question] = long_questions([single("a", 1, "7"), single("b", 2, "12%")], pages=2)
     first, second = question.reference_answer.split("; ")

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,6 +29,7 @@ from pydantic import (
     ValidationError,
     field_validator,
     model_serializer,
+    model_validator,
 )
 
 VIDEO_SUFFIXES = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi")
@@ -52,7 +53,8 @@ class Region(BaseModel):
 
 class MetaInfo(BaseModel):
     """Where a question comes from. `file_name` is the PDF's or the video's name; `reference_page` holds 1-based gold
-    pages, of a video its chunks."""
+    pages, of a video its chunks. A further field `reference_documents` names the document of each gold page where they
+    are of several; `reference_regions` are of the first one."""
 
     model_config = ConfigDict(extra="allow")
     file_name: str
@@ -60,6 +62,16 @@ class MetaInfo(BaseModel):
     source_type: str = "unknown"  # what holds the answer: text | table | chart | layout | ...
     query_type: str = "unknown"  # how it is reached: single_hop | multi_hop | comparison | arithmetic | unanswerable
     reference_regions: list[Region] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _documents_fit_the_pages(self) -> MetaInfo:
+        documents = (self.model_extra or {}).get("reference_documents")
+        if documents and len(documents) != len(self.reference_page):
+            raise ValueError(
+                f"reference_documents names {len(documents)} documents for {len(self.reference_page)} gold pages: "
+                "name each page's"
+            )
+        return self
 
 
 class Question(BaseModel):
@@ -95,7 +107,13 @@ class Question(BaseModel):
 
     @property
     def gold_page_ids(self) -> list[str]:
-        return [page_id(self.document, page) for page in self.meta_info.reference_page]
+        pages = self.meta_info.reference_page
+        documents = (self.meta_info.model_extra or {}).get("reference_documents") or [self.document] * len(pages)
+        return [page_id(document, page) for document, page in zip(documents, pages, strict=True)]
+
+    def fact_page_id(self, fact: Mapping[str, Any]) -> str:
+        """The page that one of `needed_facts` stands on."""
+        return page_id(fact.get("document") or self.document, fact["page"])
 
 
 class Frame(BaseModel):

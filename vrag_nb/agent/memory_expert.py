@@ -16,7 +16,7 @@ from vrag_nb.agent.memory_actions import TOOLS
 from vrag_nb.agent.memory_context import GRAPH_HEAD, SUMMARY_HEAD
 from vrag_nb.agent.memory_graph import ROOT
 from vrag_nb.agent.policy import Conversation, Generation, Image, Policy
-from vrag_nb.records import Question, page_id, timed
+from vrag_nb.records import Question, timed
 
 NO_ANSWER = "not answerable"  # what VimRAG's prompt asks for where the pages do not hold it
 
@@ -109,10 +109,10 @@ class _Memory:
 
 
 def _clues(question: Question) -> list[_Clue]:
-    pages = list(dict.fromkeys(fact["page"] for fact in question.needed_facts)) or question.meta_info.reference_page
+    pages = list(dict.fromkeys(map(question.fact_page_id, question.needed_facts))) or question.gold_page_ids
     clues = []
-    for page in pages:
-        facts = [fact for fact in question.needed_facts if fact["page"] == page]
+    for name in pages:
+        facts = [fact for fact in question.needed_facts if question.fact_page_id(fact) == name]
         hints = [_plain(hint) for fact in facts for hint in (fact["search_hint"], *fact.get("other_hints", []))]
         whole = _plain(question.query)
         queries = [*hints, whole] if len(pages) > 1 else [whole, *hints]
@@ -120,7 +120,6 @@ def _clues(question: Question) -> list[_Clue]:
         told = told or ", ".join(
             f"{fact['description'].strip()}: {fact['value']}" for fact in facts if fact.get("value")
         )
-        name = page_id(question.document, page)
         read = "" if _span(question) or len(question.needed_facts) != 1 else _plain(str(facts[0].get("value") or ""))
         finding = f"It is {read}." if read else f"{told}." if told else f"{name} is about it."
         clues.append(_Clue(name, tuple(dict.fromkeys(queries)), _plain(finding), read))

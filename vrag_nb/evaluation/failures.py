@@ -125,7 +125,7 @@ def small_print(question: Question) -> Iterator[tuple[str, Box, float]]:
             if fact.get("needs_crop"):
                 printed = fact.get("printed", True) and fact.get("answer_box")
                 box = _box(fact["answer_box"] if printed else fact["box"])
-                yield page_id(question.document, fact["page"]), box, HELD_VALUE if printed else HELD_REGION
+                yield question.fact_page_id(fact), box, HELD_VALUE if printed else HELD_REGION
     elif question.needs_crop:
         for region in question.meta_info.reference_regions:
             yield page_id(question.document, region.page), region.box, HELD_REGION

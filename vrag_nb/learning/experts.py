@@ -30,7 +30,7 @@ GIVE_UP = 3  # pages seen in vain before a question without an answer is given u
 class _Fact:
     """One of the facts a question needs: a generated one says them (`needed_facts`), of others the gold says where."""
 
-    page: int
+    page_id: str
     box: Box  # page fractions
     value: str
 
@@ -86,9 +86,9 @@ class PrivilegedPlanner(Policy):
         if read == len(facts) and (facts or pages_seen >= GIVE_UP):
             return _said(_told(facts), f"<answer>{question.reference_answer}</answer>")
         image = last_image(conversation)
-        if image is None or not facts or image.page_id != page_id(question.document, facts[read].page):
+        if image is None or not facts or image.page_id != facts[read].page_id:
             return self._search(conversation, question, facts, read)
-        here = [fact for fact in facts[read:] if fact.page == facts[read].page]
+        here = [fact for fact in facts[read:] if fact.page_id == facts[read].page_id]
         return _said(SMALL_PRINT, f"<bbox>{self._box(image, here, rng)}</bbox>")
 
     def _question(self, conversation: Conversation) -> Question | None:
@@ -102,7 +102,7 @@ class PrivilegedPlanner(Policy):
         image = last_image(conversation)
         refused = not conversation[-1].images  # the last thing shown was a notice: no crop is to be had here
         while image is not None and read < len(facts):
-            if image.page_id != page_id(question.document, facts[read].page):
+            if image.page_id != facts[read].page_id:
                 break
             if small and image.crop_box is None and not refused:
                 break
@@ -144,7 +144,7 @@ def first_turn(question: Question) -> str:
 def search_words(question: Question, read: int = 0) -> str:
     """What the planner searches for once it has read so many facts of a question."""
     facts = question.needed_facts
-    several = len({fact["page"] for fact in facts}) > 1
+    several = len(set(map(question.fact_page_id, facts))) > 1
     return facts[read]["search_hint"] if several else question.query
 
 
@@ -152,15 +152,19 @@ def _facts(question: Question) -> tuple[list[_Fact], bool]:
     """The facts in the order in which they are looked for, and whether each has to be cropped."""
     if not question.needed_facts:
         return _gold_facts(question)
-    found = [_Fact(fact["page"], tuple(fact["box"]), str(fact.get("value") or "")) for fact in question.needed_facts]
+    found = [
+        _Fact(question.fact_page_id(fact), tuple(fact["box"]), str(fact.get("value") or ""))
+        for fact in question.needed_facts
+    ]
     return found, question.needs_crop
 
 
 def _gold_facts(question: Question) -> tuple[list[_Fact], bool]:
     """The facts of a question that people wrote: its gold regions, and the gold pages that have none, whole."""
     meta = question.meta_info
-    regions = [_Fact(one.page, one.box, "") for one in meta.reference_regions]
-    whole = [_Fact(page, WHOLE_PAGE, "") for page in meta.reference_page if page not in {one.page for one in regions}]
+    regions = [_Fact(page_id(question.document, one.page), one.box, "") for one in meta.reference_regions]
+    known = {one.page_id for one in regions}
+    whole = [_Fact(page, WHOLE_PAGE, "") for page in question.gold_page_ids if page not in known]
     facts = regions + whole
     if len(facts) == 1:
         facts = [replace(facts[0], value=question.reference_answer)]
