@@ -63,8 +63,7 @@ def test_only_questions_of_one_value_on_one_page_are_joined() -> None:
 def test_parts_may_be_of_different_documents(tiny_corpus: Path) -> None:
     questions = [single("q1", 1), single("q2", 1, document="beta"), single("q3", 2)]
     [question] = long_questions(questions, pages=2, across=True)
-    assert set(question.gold_page_ids) == {"beta_1", *({"alpha_1", "alpha_2"} & set(question.gold_page_ids))}
-    assert len(question.gold_page_ids) == 2
+    assert sorted(question.gold_page_ids) in (["alpha_1", "beta_1"], ["alpha_2", "beta_1"])
     assert [question.fact_page_id(fact) for fact in question.needed_facts] == question.gold_page_ids
     engine = ByQuery(q1=["alpha_1"], q2=["beta_1"], q3=["alpha_2"])
     settings = Settings(max_turns=6, min_pixels=784, max_pixels=BUDGET)
