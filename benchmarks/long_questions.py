@@ -149,8 +149,8 @@ def draw(rows: Sequence[Row]) -> figures.Picture:
     """Image tokens in context, and the share of questions answered right, by generation."""
     figure = figures.new_figure(10.5, 3.6)
     left, right = (figures.axes_at(figure, 0.7 + 5.2 * place, 0.5, 4.3, 2.4) for place in (0, 1))
-    figures.chart(left, "Image tokens in context", x="generation")
-    figures.chart(right, "Questions answered right by then", x="generation")
+    figures.chart(left, "Image tokens in context", x="generation", y="tokens, mean over questions")
+    figures.chart(right, "Questions answered right by then", x="generation", y="share of questions")
     steps = range(1, max(len(tokens) for row in rows for tokens in row.tokens) + 1)
     for number, row in enumerate(rows):
         line = "-" if number < 2 else "--"  # planners, then weights
