@@ -106,6 +106,14 @@ def test_validity_is_the_share_of_valid_actions() -> None:
     assert rewards.validity(trajectory()) == 0
 
 
+def test_finish_wants_an_answer_that_nobody_asked_for() -> None:
+    assert rewards.finish(trajectory("search", "bbox", "answer")) == 1
+    assert rewards.finish(trajectory("search", "bbox")) == 0
+    asked = trajectory("search", "answer")
+    asked.turns[-1] = asked.turns[-1].model_copy(update={"forced": True})
+    assert rewards.finish(asked) == 0
+
+
 def test_presets_weigh_the_parts_and_the_gate_closes() -> None:
     good = trajectory("search", "answer", shown=[1, 2])
     [scored] = load_reward("vrag").score([good])

@@ -106,6 +106,11 @@ def validity(trajectory: Trajectory) -> float:
     return 1 - kinds.count("invalid") / len(kinds) if kinds else 0.0
 
 
+def finish(trajectory: Trajectory) -> float:
+    """1 for an answer given of the policy's own accord, 0 for one asked for on the extra turn (`Turn.forced`), or none."""
+    return float(any(turn.action.kind == "answer" and not turn.forced for turn in trajectory.turns))
+
+
 PARTS: dict[str, Part] = {
     "outcome": outcome,
     "pattern": pattern,
@@ -114,6 +119,7 @@ PARTS: dict[str, Part] = {
     "selection": selection,
     "brevity": brevity,
     "validity": validity,
+    "finish": finish,
 }
 
 
@@ -166,8 +172,10 @@ PRESETS: dict[str, RewardConfig] = {
     ),
     # for a policy that seldom crops and is seldom right: what is left is whether it looked where the answer stands
     "look": RewardConfig(parts={"outcome": 0.5, "region": 0.4, "pattern": 0.1}),
-    # and for one that hardly keeps to the format
-    "look-valid": RewardConfig(parts={"outcome": 0.4, "region": 0.3, "validity": 0.2, "pattern": 0.1}),
+    # and for one that hardly keeps to the format, or to the turns it has
+    "look-conduct": RewardConfig(
+        parts={"outcome": 0.3, "region": 0.3, "validity": 0.15, "finish": 0.15, "pattern": 0.1}
+    ),
 }
 
 

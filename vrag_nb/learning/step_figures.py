@@ -13,7 +13,10 @@ from vrag_nb.learning.rewards import Scored
 def step_figures(
     trajectories: Sequence[Trajectory], scored: Sequence[Scored], parts: Sequence[str]
 ) -> dict[str, float]:
-    """Means over a step: reward and its parts, invalid actions a turn, finish rate, turns, searches, crops, tokens."""
+    """Means over a step: reward and its parts, invalid actions a turn, turns, searches, crops, tokens.
+
+    finish_rate: of trajectories with an answer. forced_rate: of those that had to be asked for it on the extra turn.
+    """
     count = max(1, len(trajectories))
     turns = [turn for one in trajectories for turn in one.turns]
     totals = [one.total for one in scored if one.total is not None]
@@ -25,6 +28,7 @@ def step_figures(
         "unscored_rate": 1 - len(totals) / count,
         "invalid_action_rate": kinds.count("invalid") / max(1, len(kinds)),
         "finish_rate": sum(one.answer is not None for one in trajectories) / count,
+        "forced_rate": sum(any(turn.forced for turn in one.turns) for one in trajectories) / count,
         "turns": len(turns) / count,
         "searches": kinds.count("search") / count,
         "crops": kinds.count("bbox") / count,
