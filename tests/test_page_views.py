@@ -68,6 +68,19 @@ def test_a_large_page_is_seen_at_two_sizes_in_every_view(tiny) -> None:  # noqa:
     np.testing.assert_allclose(other, same, atol=1e-5)
 
 
+def test_a_clip_has_the_vectors_of_its_frames_in_every_view(tiny) -> None:  # noqa: F811
+    frames = [noise(200, 420), noise(420, 200)]
+    embedder, sheets = load(tiny), load(tiny, frames=False)
+    assert (embedder.takes_videos, sheets.takes_videos) == (True, False)
+    assert embedder.fingerprint != sheets.fingerprint
+    (clip,), single = embedder.embed_videos([frames]), embedder.embed_pages(frames, ["", ""])
+    by_frame = [np.split(array, embedder.views) for array in single]
+    for number, view in enumerate(np.split(clip, embedder.views)):
+        np.testing.assert_allclose(view, np.concatenate([parts[number] for parts in by_frame]), atol=1e-5)
+    with pytest.raises(ValueError, match="clip 1 has no frames"):
+        embedder.embed_videos([frames, []])
+
+
 # --- squares that something is written on -----------------------------------------------------------------------------
 
 

@@ -107,7 +107,7 @@ def validity(trajectory: Trajectory) -> float:
 
 
 def finish(trajectory: Trajectory) -> float:
-    """1 for an answer given of the policy's own accord, 0 for one asked for on the extra turn (`Turn.forced`), or none."""
+    """1 for an answer given unasked, 0 for one that had to be asked for on the extra turn (`Turn.forced`), or none."""
     return float(any(turn.action.kind == "answer" and not turn.forced for turn in trajectory.turns))
 
 

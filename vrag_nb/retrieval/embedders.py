@@ -56,7 +56,7 @@ class Embedder(ABC):
 
     name: ClassVar[str] = ""  # the registry's name, set by `register`
     multi_vector: bool = True
-    takes_videos: ClassVar[bool] = False  # whether chunks of videos are embedded by their frames, not as their sheets
+    takes_videos: bool = False  # whether chunks of videos are embedded by their frames, not as their sheets
     dim: int
     checkpoint: str = ""
     fingerprint: str

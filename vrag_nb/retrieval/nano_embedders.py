@@ -6,11 +6,13 @@ torch is imported when an embedder is loaded, not when this module is.
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
+from vrag_nb.denormals import flushed_denormals
 from vrag_nb.retrieval.colpali import BiQwen25, ColQwen25, QwenEmbedder
 from vrag_nb.retrieval.embedders import register
 from vrag_nb.retrieval.token_budget import limit_visual_tokens, shown_size, square_side
@@ -31,8 +33,6 @@ class NanoEmbedder(QwenEmbedder):
         use_window_attention(model.visual)
 
     def embed_pages(self, images: list[Image.Image], texts: list[str]) -> list[np.ndarray]:
-        from vrag_nb.denormals import flushed_denormals
-
         with flushed_denormals():
             return [self._embed(image) for image in images]
 
@@ -57,7 +57,8 @@ class NanoColQwen25(NanoEmbedder, ColQwen25):
     at up to 640 squares and smaller, at up to `overview_tokens` (None: not), and keeps the vectors of both: so small a
     tower reads print of some sizes better than others, titles best when they are reduced. And it is seen so `views`
     times, up to len(VIEWS), moved by a part of a square (`vrag_nb.shifting`), and its score is the mean of theirs: what
-    is misread at one place is read at another (`benchmarks/page_views.py`).
+    is misread at one place is read at another (`benchmarks/page_views.py`). With `frames` a chunk of a video has the
+    vectors of all its frames, each seen as a page is, in place of those of its sheet (`benchmarks/films.py`).
     Queries go without augmentation tokens: at this size they match anything and cost recall (`benchmarks/hubness.py`).
     """
 
@@ -71,24 +72,41 @@ class NanoColQwen25(NanoEmbedder, ColQwen25):
         overview_tokens: int | None = 224,
         views: int = 2,
         bare: bool = False,
+        frames: bool = True,
         **options: Any,
     ) -> None:
         if not 1 <= views <= len(VIEWS):
             raise ValueError(f"{self.name}: views {views} must be from 1 to {len(VIEWS)}")
         super().__init__(checkpoint, **options)
-        self.views, self.bare = views, bare
+        self.views, self.bare, self.takes_videos = views, bare, frames
         self.overview_tokens, self.overview = overview_tokens, copy.deepcopy(self.processor)
         if overview_tokens is not None:
             limit_visual_tokens(self.overview.image_processor, overview_tokens)
         self.fingerprint += f"/{'all' if bare else 'written'} squares, overview {overview_tokens}, views {views}"
-        self.options |= {"overview_tokens": overview_tokens, "views": views, "bare": bare}
+        self.fingerprint += ", frames of videos" if frames else ""
+        self.options |= {"overview_tokens": overview_tokens, "views": views, "bare": bare, "frames": frames}
+
+    def embed_videos(self, clips: Sequence[Sequence[Image.Image]], seconds: float = 1.0) -> list[np.ndarray]:
+        """One (n_tokens, dim) float32 array a clip: the vectors of its frames, one after the other in every view.
+
+        Raises ValueError naming the clip without frames.
+        """
+        for number, frames in enumerate(clips):
+            if not frames:
+                raise ValueError(f"{self.name}: clip {number} has no frames")
+        with flushed_denormals():
+            return [_by_views([self._sights(frame) for frame in frames]) for frames in clips]
 
     def _embed(self, image: Image.Image) -> np.ndarray:
+        return _by_views([self._sights(image)])
+
+    def _sights(self, image: Image.Image) -> list[np.ndarray]:
+        """The image's vectors in every view, those of both sizes together."""
         sizes = [self.processor]
         if self.overview_tokens is not None and self._page_costs([image])[0] > self.overview_tokens:
             sizes.append(self.overview)  # else it would be seen twice alike
-        parts = [self._see(processor, image, self.views)[0] for processor in sizes]
-        return np.concatenate([part for view in zip(*parts, strict=True) for part in view])
+        seen = [self._see(processor, image, self.views)[0] for processor in sizes]
+        return [np.concatenate(view) for view in zip(*seen, strict=True)]
 
     def _see(self, processor: Any, image: Image.Image, views: int) -> tuple[list[np.ndarray], np.ndarray]:
         """The page's vectors in every view, as many each, and the squares that are written on in any of them."""
@@ -107,6 +125,11 @@ class NanoColQwen25(NanoEmbedder, ColQwen25):
         grid = np.zeros((*written.shape, self.dim), np.float32)
         grid[written] = vectors[ids[kept] == self.model.config.image_token_id]
         return grid
+
+
+def _by_views(images: Sequence[Sequence[np.ndarray]]) -> np.ndarray:
+    """The vectors of images that are searched as one, view by view: an index takes equal parts for the views."""
+    return np.concatenate([part for view in zip(*images, strict=True) for part in view])
 
 
 @register("nano-biqwen2_5")
