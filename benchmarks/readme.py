@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from vrag_nb.evaluation.ablation_table import ablation_differences, ablation_table, is_ablation
 from vrag_nb.evaluation.realdocs import realdocs_markdown
 from vrag_nb.evaluation.report import answers_markdown, markdown, markdown_table
 from vrag_nb.evaluation.result_folders import SystemResult, read_results
@@ -30,22 +31,32 @@ SEARCHED = (
     "MaxSim in float32; the peer is colpali-engine's `score_multi_vector`, all queries in one call, in "
     "bfloat16 or float32, whichever is faster. all: every page by its codes."
 )
+GAINS = ("nano-look", "nano-brief")  # runs of one trained cell
+ENDS = ("lowest", "highest")
 BETWEEN = re.compile(r"(<!-- measured -->\n).*(<!-- /measured -->)", re.DOTALL)
 
 
 def measured() -> str:
     """The README's tables, headings one level below its section."""
     return (
-        "\n"
-        + re.sub(r"^## ", "### ", _joined(nano(), learned(), real_documents(), search()), flags=re.MULTILINE)
-        + "\n"
+        "\n" + re.sub(r"^## ", "### ", _joined(nano(), gains(), real_documents(), search()), flags=re.MULTILINE) + "\n"
     )
 
 
 def further() -> str:
     """What results/README.md holds."""
     parts = _joined(
-        hybrid(), foreign(), table_1(), ablations(), looking(), brief(), memory(), long(), algorithms(), benchmarks()
+        hybrid(),
+        foreign(),
+        learned(),
+        table_1(),
+        ablations(),
+        looking(),
+        brief(),
+        memory(),
+        long(),
+        algorithms(),
+        benchmarks(),
     )
     about = "Written by `python benchmarks/readme.py`; the main tables are in the README."
     return f"# Further measurements\n\n{about}\n\n{parts}"
@@ -93,9 +104,65 @@ def learned() -> str:
     for name, command in (("nano", "make run"), ("nano-full", ".venv/bin/python -m vrag_nb run nano-full")):
         file = f"results/{name}/checkpoints/comparison.json"
         if found := _json(file):
-            body = re.sub(r"^## ", "#### ", answers_markdown(found), flags=re.MULTILINE)
+            body = re.sub(r"^## ", "### ", answers_markdown(found), flags=re.MULTILINE)
             parts.append(f"## Learning in the run `{name}`\n\n`{command}`, one seed ({file}):\n\n{body}")
     return "\n".join(parts)
+
+
+def gains() -> str:
+    """What GRPO brings to test questions, a run a row."""
+    rows = [row for name in GAINS if (row := _gain(name))]
+    if not rows:
+        return ""
+    head = [
+        "run",
+        "seeds",
+        "questions",
+        "right before",
+        "right after",
+        "difference",
+        "crops",
+        "invalid actions",
+        "answers asked for",
+    ]
+    title = "## What GRPO brings\n\n`.venv/bin/python -m vrag_nb run nano-look`, and so on (ablations.md there):\n\n"
+    notes = (
+        "Greedy, the same test questions before and after, question by question; the mean over the seeds, with the "
+        "lowest and the highest. Answers asked for: those that came on the extra turn only."
+    )
+    return f"{title}{markdown_table(head, rows)}\n\n{notes}\n"
+
+
+def _gain(name: str) -> list[str]:
+    """The start and the one trained cell of a run; nothing where it has not been made."""
+    folder = ROOT / "results" / name
+    if not is_ablation(folder):
+        return []
+    (start, trained), (difference,) = ablation_table(folder, "rules").records(), ablation_differences(folder).records()
+    runs = sorted((folder / "search_and_crop").glob("*/metrics.json"), key=lambda path: path.parent.name != "start")
+    conduct = [json.loads(path.read_text())["answers"]["agent"]["behaviour"] for path in runs]
+    told = [_interval(start), f"{_interval(trained)}, {_spread([trained[f'accuracy {end} seed'] for end in ENDS])}"]
+    moves = [_move([one[part]["value"] for one in conduct]) for part in ("crops", "invalid_action_rate", "forced_rate")]
+    return [f"`{name}`", str(trained["seeds"]), str(trained["accuracy n"]), *told, _interval(difference), *moves]
+
+
+def _interval(row: Mapping[str, Any]) -> str:
+    low, value, high = (_share(row[f"accuracy{end}"]) for end in (" low", "", " high"))
+    return f"{value} [{low}, {high}]"
+
+
+def _move(values: Sequence[float]) -> str:
+    """Of the start and of its seeds."""
+    return f"{_share(values[0])} to {_spread(values[1:])}"
+
+
+def _spread(values: Sequence[float]) -> str:
+    low, high = _share(min(values)), _share(max(values))
+    return low if low == high else f"{low}–{high}"
+
+
+def _share(value: float) -> str:
+    return f"{value:.2f}".removeprefix("0")
 
 
 def real_documents() -> str:
