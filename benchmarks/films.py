@@ -5,7 +5,8 @@
 A film's questions are asked of all pages and chunks of the corpus, those about a box that is on screen for three
 seconds apart from those about the pages filmed. Printed: the share of questions whose chunk is among the first 1, 2, 3
 and 5, with a 95% interval (bootstrap over questions, exact where none or all are found), and the size of a chunk in the
-index. The frames were chosen before any of these were counted. An index that is missing is built first.
+index. Frames were the one change tried; all splits were counted before it was kept. An index that is missing is built
+first.
 
 Needs the corpus of films (`python -m vrag_nb prep --profile nano-vimrag-video`, or `run nano-video`).
 """
@@ -53,8 +54,9 @@ def asked(profile: Profile, split: str) -> dict[str, list[Question]]:
     }
 
 
-def rows_of(way: str, engine: SearchEngine, split: str, questions: dict[str, list[Question]]) -> Iterator[list[str]]:
-    size = chunk_kilobytes(engine)
+def rows_of(
+    way: str, engine: SearchEngine, size: float, split: str, questions: dict[str, list[Question]]
+) -> Iterator[list[str]]:
     for name, some in questions.items():
         hits = engine.search([one.query for one in some], top_k=max(DEPTHS))
         found = [[hit.page_id in one.gold_page_ids for hit in ranked] for one, ranked in zip(some, hits, strict=True)]
@@ -71,11 +73,12 @@ def main() -> None:
     options = parser.parse_args()
     profile = load_profile(options.profile)
     engines = {way: opened(profile, frames) for way, frames in WAYS.items()}
+    sizes = {way: chunk_kilobytes(engine) for way, engine in engines.items()}
     rows = [
         row
         for split in options.questions
         for way, engine in engines.items()
-        for row in rows_of(way, engine, split, asked(profile, split))
+        for row in rows_of(way, engine, sizes[way], split, asked(profile, split))
     ]
     rows.sort(key=lambda row: (row[0].split(" (")[0], options.questions.index(row[1])))
     tell(f"Chunks of films among {len(engines['frames'].pages)} pages and chunks", HEAD, rows, out=options.out)

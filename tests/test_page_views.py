@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from types import MethodType
 from typing import Any
@@ -79,6 +81,12 @@ def test_a_clip_has_the_vectors_of_its_frames_in_every_view(tiny) -> None:  # no
         np.testing.assert_allclose(view, np.concatenate([parts[number] for parts in by_frame]), atol=1e-5)
     with pytest.raises(ValueError, match="clip 1 has no frames"):
         embedder.embed_videos([frames, []])
+
+
+def test_the_module_alone_does_not_import_torch() -> None:
+    code = "import sys, vrag_nb.retrieval.nano_embedders; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
 
 
 # --- squares that something is written on -----------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from vrag_nb.denormals import flushed_denormals
 from vrag_nb.retrieval.colpali import BiQwen25, ColQwen25, QwenEmbedder
 from vrag_nb.retrieval.embedders import register
 from vrag_nb.retrieval.token_budget import limit_visual_tokens, shown_size, square_side
@@ -33,6 +32,8 @@ class NanoEmbedder(QwenEmbedder):
         use_window_attention(model.visual)
 
     def embed_pages(self, images: list[Image.Image], texts: list[str]) -> list[np.ndarray]:
+        from vrag_nb.denormals import flushed_denormals
+
         with flushed_denormals():
             return [self._embed(image) for image in images]
 
@@ -91,6 +92,8 @@ class NanoColQwen25(NanoEmbedder, ColQwen25):
 
         Raises ValueError naming the clip without frames.
         """
+        from vrag_nb.denormals import flushed_denormals
+
         for number, frames in enumerate(clips):
             if not frames:
                 raise ValueError(f"{self.name}: clip {number} has no frames")
