@@ -38,8 +38,7 @@ def trained(profile: Profile, engine: Any, start: Path, run: Path, dev_limit: in
     _, questions = profile.training_questions()
     dev = profile.dev_questions(dev_limit)
     trainer = reinforcement(profile, start, run, questions, dev, profile.load_environment(engine), **changes)
-    if not (run / "final" / "config.json").is_file():
-        train(trainer)
+    train(trainer)
     return read_log(run / "log.jsonl")
 
 

@@ -231,21 +231,43 @@ def test_what_cannot_be_scored_or_encoded_moves_nothing(ready: Ready) -> None:
     assert figures["searches"] == pytest.approx(9 / 4)
 
 
+@pytest.mark.parametrize("killed", [2, 4])
 def test_a_killed_run_ends_with_the_weights_of_an_unbroken_one(
-    tiny_vlm_folder: Path, environment: Environment, tmp_path: Path
+    killed: int, tiny_vlm_folder: Path, environment: Environment, tmp_path: Path
 ) -> None:
-    whole = train(trainer(tiny_vlm_folder, environment, tmp_path / "whole"))
+    """Two steps make an epoch."""
+    whole = train(trainer(tiny_vlm_folder, environment, tmp_path / "whole", steps=killed + 1))
     with pytest.raises(KilledError):
-        train(trainer(tiny_vlm_folder, environment, tmp_path / "broken", callbacks=[KillAt(2)]))
-    resumed = train(trainer(tiny_vlm_folder, environment, tmp_path / "broken"))
+        train(trainer(tiny_vlm_folder, environment, tmp_path / "broken", steps=killed + 1, callbacks=[KillAt(killed)]))
+    resumed = train(trainer(tiny_vlm_folder, environment, tmp_path / "broken", steps=killed + 1))
     start, one, other = (
         AutoModelForImageTextToText.from_pretrained(path).state_dict() for path in (tiny_vlm_folder, whole, resumed)
     )
     assert any(not torch.equal(start[name].float(), one[name].float()) for name in one)
     assert all(torch.equal(one[name], other[name]) for name in one)
     rows = [row for row in read_log(tmp_path / "broken" / "log.jsonl") if "reward" in row]
-    assert [row["step"] for row in rows] == [1, 2, 3]
+    assert [row["step"] for row in rows] == list(range(1, killed + 2))
     assert {"reward/letters", "invalid_action_rate", "finish_rate", "kl", "entropy", "seconds/rollout"} <= set(rows[0])
+
+
+def test_a_run_given_more_steps_ends_as_one_that_had_them_from_the_start(
+    tiny_vlm_folder: Path, environment: Environment, tmp_path: Path
+) -> None:
+    whole = train(trainer(tiny_vlm_folder, environment, tmp_path / "whole", warmup=2))
+    short = train(trainer(tiny_vlm_folder, environment, tmp_path / "grown", warmup=2, steps=2))
+    before = AutoModelForImageTextToText.from_pretrained(short).state_dict()
+    grown = train(trainer(tiny_vlm_folder, environment, tmp_path / "grown", warmup=2))
+    one, other = (AutoModelForImageTextToText.from_pretrained(path).state_dict() for path in (whole, grown))
+    assert any(not torch.equal(before[name], other[name]) for name in other)
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert [row["step"] for row in read_log(tmp_path / "grown/log.jsonl") if "reward" in row] == [1, 2, 3]
+
+
+def test_a_finished_run_is_left_as_it_is(tiny_vlm_folder: Path, environment: Environment, tmp_path: Path) -> None:
+    made = train(trainer(tiny_vlm_folder, environment, tmp_path, steps=1))
+    (made / "mark").touch()
+    assert train(trainer(tiny_vlm_folder, environment, tmp_path, steps=1)) == made
+    assert (made / "mark").is_file()
 
 
 def test_training_is_watched_on_questions_it_does_not_learn_on(

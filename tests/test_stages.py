@@ -15,6 +15,7 @@ from accelerate.commands.config.config_args import ClusterConfig
 from conftest import RankedEngine, ScriptedPolicy
 from PIL import Image
 from test_sampling import question
+from transformers import TrainerState
 
 from vrag_nb.agent.environment import Environment
 from vrag_nb.agent.observers import Settings
@@ -118,6 +119,30 @@ def test_a_claimed_folder_is_kept_for_the_same_thing_only(tmp_path: Path) -> Non
     assert (tmp_path / "stage.stale" / "kept").is_file()
 
 
+@pytest.mark.parametrize(("asked", "kept"), [(4, True), (3, True), (2, False)])
+def test_a_run_is_kept_for_as_many_steps_or_more(asked: int, kept: bool, tmp_path: Path) -> None:
+    folder = tmp_path / "stage"
+    claim(folder, {}, steps=3)
+    (folder / "checkpoint-3").mkdir()
+    TrainerState(global_step=3).save_to_json(str(folder / "checkpoint-3" / "trainer_state.json"))
+    claim(folder, {}, steps=asked)
+    assert (folder / "checkpoint-3").is_dir() == kept
+
+
+def test_steps_are_settings_where_the_warm_up_is_a_share_of_them(
+    world: Environment, tiny_corpus: Path, tiny_vlm_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    monkeypatch.setattr(stages, "claim", lambda folder, about, steps: made.append(json.dumps(stages._plain(about))))
+    monkeypatch.setattr(stages, "grpo_trainer", lambda *_: SimpleNamespace(add_callback=lambda _: None))
+    for warmup in (0.5, 0.0, 4.0):
+        for steps in (8, 9):
+            changes = {"warmup": warmup, "steps": steps}
+            one = profile(tiny_corpus, tiny_vlm_folder)
+            stages.reinforcement(one, tiny_vlm_folder, tmp_path, [question("q")], (), world, **changes)
+    assert [left == right for left, right in zip(made[::2], made[1::2], strict=True)] == [False, True, True]
+
+
 def test_a_folder_at_work_is_left_alone_by_other_processes(tmp_path: Path) -> None:
     folder = tmp_path / "stage"
     claim(folder, {"settings": {"steps": 3}})
@@ -143,7 +168,7 @@ def test_training_is_kept_when_it_moves_and_not_under_other_actions(
     world: Environment, tiny_corpus: Path, tiny_vlm_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[str] = []
-    monkeypatch.setattr(stages, "claim", lambda folder, about: made.append(json.dumps(stages._plain(about))))
+    monkeypatch.setattr(stages, "claim", lambda folder, about, steps: made.append(json.dumps(stages._plain(about))))
     monkeypatch.setattr(stages, "grpo_trainer", lambda *_: SimpleNamespace(add_callback=lambda _: None))
     one, moved = profile(tiny_corpus, tiny_vlm_folder), shutil.copytree(tiny_vlm_folder, tmp_path / "moved")
     stages.reinforcement(one, tiny_vlm_folder, tmp_path / "here", [question("q")], (), world)

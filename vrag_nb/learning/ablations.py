@@ -86,10 +86,9 @@ def train_cell(profile: Profile, engine: Any, start: Path, run: Path, cell: Cell
     """Train one cell from the checkpoint `start`; its own checkpoint. `changes`: of GRPOSettings."""
     _, questions = profile.training_questions()
     world, reward = environment(profile, engine, cell.actions), profile.load_reward(cell.reward)
-    folder = cell.folder(run)
-    trainer = reinforcement(profile, start, folder, questions, (), world, reward, seed=cell.seed, **changes)
-    final = folder / "final"
-    return final if (final / "config.json").is_file() else train(trainer)
+    return train(
+        reinforcement(profile, start, cell.folder(run), questions, (), world, reward, seed=cell.seed, **changes)
+    )
 
 
 def ablate(

@@ -44,6 +44,7 @@ from vrag_nb.agent.vllm_policy import import_vllm
 from vrag_nb.learning.actors import Actor, EngineActor, ForwardActor
 from vrag_nb.learning.advantages import EPSILON, group_advantages
 from vrag_nb.learning.curves import CurveLog
+from vrag_nb.learning.question_order import QuestionOrder
 from vrag_nb.learning.rewards import Reward, Scored, outcome
 from vrag_nb.learning.rows import Sampled, as_sample, micro_batches, used_columns
 from vrag_nb.learning.segments import Algorithm, segments
@@ -51,6 +52,7 @@ from vrag_nb.learning.step_figures import step_figures
 from vrag_nb.learning.trainers import (
     ModelSettings,
     RestoresWeights,
+    epoch_of,
     machine_arguments,
     process_group,
     weights_are_sharded,
@@ -62,7 +64,8 @@ class GRPOSettings(ModelSettings):
     """One run. Defaults follow the paper (table 5) where it states them.
 
     questions_per_step x group_size trajectories of each process make a step; `micro_batch` of them go through the model
-    at once: eight processes of four questions learn what one of thirty-two does. beta:
+    at once: eight processes of four questions learn what one of thirty-two does. warmup: a share of the steps, or from
+    1 on so many of them, after which a run can be given more steps and goes on (`extendable`). beta:
     weight of the KL to the starting model. max_length: tokens of one trajectory, images included. iterations: how often
     a step's trajectories are used. validate_every: steps between greedy rollouts of the development questions.
     algorithm: grpo, gspo or ggpo; the last wants VimRAG's trajectories. rollouts: who acts (`learning.actors`), the
@@ -92,6 +95,11 @@ class GRPOSettings(ModelSettings):
     report_to: list[str] = Field(default_factory=list)
     seed: int = 0
 
+    @property
+    def extendable(self) -> bool:
+        """Whether a run of more steps begins as this one does: its warm-up is none, or counted in steps."""
+        return self.warmup == 0 or self.warmup >= 1
+
 
 class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
     """See the module's docstring. `trajectories` holds the last step's, with their rewards written into them."""
@@ -115,6 +123,18 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
         self.encoder = ChatEncoder(self.processing_class)
         self.trajectories: list[Trajectory] = []
         self.dev_trajectories: list[Trajectory] = []
+
+    def _get_train_sampler(self, dataset: Any = None) -> QuestionOrder:
+        """As TRL's, in an order that a resumed run can find again."""
+        args: Any = self.args
+        return QuestionOrder(
+            self.train_dataset if dataset is None else dataset,
+            seed=args.seed,
+            epoch=lambda: epoch_of(self),
+            mini_repeat_count=self.num_generations,
+            batch_size=args.generation_batch_size // self.num_generations,
+            repeat_count=self.num_iterations * args.steps_per_generation,
+        )
 
     def _prepare_inputs(self, generation_batch: Any) -> dict[str, Any]:
         """As TRL's, which shuffles a step's rows: here those of similar length go through the model together.

@@ -26,7 +26,7 @@ from vrag_nb.agent.encoding import ChatEncoder
 from vrag_nb.learning.curves import CurveLog
 from vrag_nb.learning.length_groups import LengthGroups
 from vrag_nb.learning.sampled_data import read_conversation, read_rows
-from vrag_nb.learning.trainers import ModelSettings, RestoresWeights, machine_arguments
+from vrag_nb.learning.trainers import ModelSettings, RestoresWeights, epoch_of, machine_arguments
 
 IGNORE = -100
 LENGTH = "length"
@@ -99,7 +99,7 @@ class ResumableTrainer(RestoresWeights, SFTTrainer):
         """Batches of similar lengths; the longest of a step costs what all of it does."""
         rows: Any = self.train_dataset if train_dataset is None else train_dataset
         batch = self.args.per_device_train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
-        return LengthGroups(rows[LENGTH], batch, self.args.seed)
+        return LengthGroups(rows[LENGTH], batch, self.args.seed, lambda: epoch_of(self))
 
     def get_batch_samples(self, epoch_iterator: Iterator[Any], num_batches: int, device: Any) -> Any:
         """As transformers', which counts the learned tokens here, after the repeated rows have lost theirs."""

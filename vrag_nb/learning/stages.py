@@ -45,7 +45,7 @@ from vrag_nb.learning.sampled_data import write_dataset, write_sharegpt
 from vrag_nb.learning.sampling import Chosen, account, choose
 from vrag_nb.learning.sft import SFTSettings, sft_trainer
 from vrag_nb.learning.tables import TrajectoryTables
-from vrag_nb.learning.trainers import process_group, train
+from vrag_nb.learning.trainers import FINAL, process_group, steps_made, train
 from vrag_nb.paths import project_path, shown_path
 from vrag_nb.profiles import Profile, load_profile, sample
 from vrag_nb.records import Question
@@ -114,7 +114,7 @@ def finetune(
     settings = SFTSettings(checkpoint=profile.base_checkpoint, data=str(data), out=str(out), **given)
     about = {"settings": _without_places(settings), "base": _weights(settings.checkpoint)}
     claim(out, {**about, "data": _sha256(Path(data))})
-    final = out / "final"
+    final = out / FINAL
     if not (final / "config.json").is_file():
         train(sft_trainer(settings, callbacks))
     return final
@@ -133,38 +133,43 @@ def reinforcement(
 ) -> MultiTurnGRPOTrainer:
     """A trainer for multi-turn GRPO from `checkpoint`, ready to run. `changes`: of GRPOSettings.
 
-    Its trajectories are written to `out/trajectories`, and to wandb where a run of it is open.
+    A run that is there with fewer steps goes on, unless its warm-up is a share of them. Its trajectories are written to
+    `out/trajectories`, and to wandb where a run of it is open.
     """
     given = {"seed": profile.taught.seed, **profile.taught.grpo, **changes}
     settings = GRPOSettings(checkpoint=str(checkpoint), out=str(out), **given)
     chosen = reward or profile.load_reward()
-    about = {"settings": _without_places(settings), "base": _weights(settings.checkpoint), "questions": questions}
+    said = _without_places(settings)
+    if settings.extendable:
+        del said["steps"]
+    about = {"settings": said, "base": _weights(settings.checkpoint), "questions": questions}
     weights = {name: weight for name, (_, weight) in chosen.parts.items()}
     about |= {"world": [environment.settings, environment.template], "engine": _engine_identity(environment)}
-    claim(out, {**about, "reward": [weights, chosen.gate]})
+    claim(out, {**about, "reward": [weights, chosen.gate]}, settings.steps)
     trainer = grpo_trainer(settings, questions, environment, chosen, dev_questions, callbacks)
     trainer.add_callback(TrajectoryTables(trainer, out / "trajectories", environment.pages))
     return trainer
 
 
-def claim(folder: Path, about: Mapping[str, Any]) -> None:
+def claim(folder: Path, about: Mapping[str, Any], steps: int | None = None) -> None:
     """Make `folder` that of a stage made with `about`; one made with something else is put aside as `<folder>.stale`.
 
-    Of several processes the first one does it, and the others wait until it is done. Raises FolderInUseError where a
-    stage is at work in the folder.
+    steps: one that was trained for more is put aside too. Of several processes the first one does it, and the others
+    wait until it is done. Raises FolderInUseError where a stage is at work in the folder.
     """
     processes = process_group()
     folder = Path(folder)
     digest = hashlib.sha256(json.dumps(_plain(about), sort_keys=True, default=str).encode()).hexdigest()
     if processes.is_main_process:
         with alone_in(folder):
-            _claim(folder, digest)
+            _claim(folder, digest, steps)
     processes.wait_for_everyone()
 
 
-def _claim(folder: Path, digest: str) -> None:
+def _claim(folder: Path, digest: str, steps: int | None) -> None:
     written = folder / IDENTITY
-    if written.is_file() and json.loads(written.read_text(encoding="utf-8")) != digest:
+    another = written.is_file() and json.loads(written.read_text(encoding="utf-8")) != digest
+    if another or (steps is not None and steps_made(folder) > steps):
         stale = folder.with_name(f"{folder.name}.stale")
         shutil.rmtree(stale, ignore_errors=True)
         folder.rename(stale)

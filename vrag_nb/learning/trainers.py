@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 from accelerate import PartialState
 from pydantic import BaseModel, ConfigDict, Field
-from transformers import AutoModelForImageTextToText, PreTrainedModel
+from transformers import AutoModelForImageTextToText, PreTrainedModel, TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
@@ -24,6 +24,7 @@ from vrag_nb.learning.folder_lock import alone_in
 for _name in ("gradient_checkpointing", "is_gradient_checkpointing"):
     warnings.filterwarnings("ignore", message=f"`{_name}` is deprecated", category=FutureWarning)
 
+FINAL = "final"  # below a run's folder: what it ended with
 PATIENCE = timedelta(minutes=30)  # for the slowest process, as in transformers; 10 where a card's group has no other
 
 
@@ -100,17 +101,20 @@ class RestoresWeights:
 def train(trainer: Any) -> Path:
     """Run to the end, from the last checkpoint where there is one; returns a folder that loads without peft.
 
-    Raises FolderInUseError where another run trains in the same folder.
+    A run that was made with so many steps is left as it is. Raises FolderInUseError where another run trains in the
+    same folder.
     """
     out = Path(str(trainer.args.output_dir))
     with alone_in(out) if trainer.is_world_process_zero() else nullcontext():
+        if _steps_of(out / FINAL) == trainer.args.max_steps:
+            return out / FINAL
         with flushed_denormals():
             trainer.train(resume_from_checkpoint=_last_checkpoint(out))
         return _save(trainer, out)
 
 
 def _save(trainer: Any, out: Path) -> Path:
-    final, unfinished = out / "final", out / "final.partial"  # renamed when whole: a kill leaves none that is not
+    final, unfinished = out / FINAL, out / f"{FINAL}.partial"  # renamed when whole: a kill leaves none that is not
     if trainer.is_world_process_zero():
         shutil.rmtree(unfinished, ignore_errors=True)
     trainer.accelerator.wait_for_everyone()
@@ -123,10 +127,28 @@ def _save(trainer: Any, out: Path) -> Path:
         trainer.save_model(str(unfinished))  # gathers weights that lie in parts on several cards
     if trainer.is_world_process_zero():
         trainer.processing_class.save_pretrained(unfinished)
+        trainer.state.save_to_json(str(unfinished / TRAINER_STATE_NAME))
         shutil.rmtree(final, ignore_errors=True)
         unfinished.rename(final)
     trainer.accelerator.wait_for_everyone()
     return final
+
+
+def epoch_of(trainer: Any) -> int:
+    """The epoch that a trainer is in, from 0, or begins; also after it was resumed."""
+    return int(trainer.state.epoch or 0)
+
+
+def steps_made(folder: Path) -> int:
+    """After how many steps the run in `folder` has last been saved; 0 where it has not."""
+    last = _last_checkpoint(folder)
+    return max(_steps_of(Path(last)) if last else 0, _steps_of(folder / FINAL))
+
+
+def _steps_of(checkpoint: Path) -> int:
+    """The steps a checkpoint was trained for; 0 where there is none."""
+    state = checkpoint / TRAINER_STATE_NAME
+    return TrainerState.load_from_json(str(state)).global_step if state.is_file() else 0
 
 
 def _last_checkpoint(folder: Path) -> str | None:
