@@ -16,9 +16,9 @@ class QuestionOrder(RepeatSampler):
     """
 
     def __init__(self, rows: Any, seed: int, epoch: Callable[[], int], **options: Any) -> None:
-        super().__init__(rows, seed=seed, **options)
-        self.epoch = epoch
+        super().__init__(rows, **options)
+        self.begin, self.epoch = seed, epoch
 
     def __iter__(self) -> Iterator[int]:
-        self.generator.manual_seed(self.seed + self.epoch())
+        self.generator.manual_seed(self.begin + self.epoch())
         yield from super().__iter__()
