@@ -17,8 +17,8 @@ class QuestionOrder(RepeatSampler):
 
     def __init__(self, rows: Any, seed: int, epoch: Callable[[], int], **options: Any) -> None:
         super().__init__(rows, **options)
-        self.begin, self.epoch = seed, epoch
+        self.first_seed, self.epoch = seed, epoch
 
     def __iter__(self) -> Iterator[int]:
-        self.generator.manual_seed(self.begin + self.epoch())
+        self.generator.manual_seed(self.first_seed + self.epoch())
         yield from super().__iter__()
