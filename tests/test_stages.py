@@ -129,12 +129,18 @@ def test_a_run_is_kept_for_as_many_steps_or_more(asked: int, kept: bool, tmp_pat
     assert (folder / "checkpoint-3").is_dir() == kept
 
 
-def test_steps_are_settings_where_the_warm_up_is_a_share_of_them(
-    world: Environment, tiny_corpus: Path, tiny_vlm_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made: list[str] = []
-    monkeypatch.setattr(stages, "claim", lambda folder, about, steps: made.append(json.dumps(stages._plain(about))))
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What each call of `reinforcement` claims its folder for; nothing is trained."""
+    found: list[str] = []
+    monkeypatch.setattr(stages, "claim", lambda folder, about, steps: found.append(json.dumps(stages._plain(about))))
     monkeypatch.setattr(stages, "grpo_trainer", lambda *_: SimpleNamespace(add_callback=lambda _: None))
+    return found
+
+
+def test_steps_are_settings_where_the_warm_up_is_a_share_of_them(
+    made: list[str], world: Environment, tiny_corpus: Path, tiny_vlm_folder: Path, tmp_path: Path
+) -> None:
     for warmup in (0.5, 0.0, 4.0):
         for steps in (8, 9):
             changes = {"warmup": warmup, "steps": steps}
@@ -165,11 +171,8 @@ def test_a_folder_at_work_is_left_alone_by_other_processes(tmp_path: Path) -> No
 
 
 def test_training_is_kept_when_it_moves_and_not_under_other_actions(
-    world: Environment, tiny_corpus: Path, tiny_vlm_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: list[str], world: Environment, tiny_corpus: Path, tiny_vlm_folder: Path, tmp_path: Path
 ) -> None:
-    made: list[str] = []
-    monkeypatch.setattr(stages, "claim", lambda folder, about, steps: made.append(json.dumps(stages._plain(about))))
-    monkeypatch.setattr(stages, "grpo_trainer", lambda *_: SimpleNamespace(add_callback=lambda _: None))
     one, moved = profile(tiny_corpus, tiny_vlm_folder), shutil.copytree(tiny_vlm_folder, tmp_path / "moved")
     stages.reinforcement(one, tiny_vlm_folder, tmp_path / "here", [question("q")], (), world)
     stages.reinforcement(one, moved, tmp_path / "there", [question("q")], (), world)
