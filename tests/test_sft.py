@@ -128,3 +128,13 @@ def test_batches_are_of_similar_lengths(tiny_vlm_folder: Path, data: Path, tmp_p
     assert sampler.lengths == [len(ids) for ids in rows]
     assert sampler.batch_size == 4  # of a step, accumulated batches together
     assert trainer.get_train_dataloader().batch_sampler.sampler.lengths == sampler.lengths
+
+
+def test_every_epoch_has_an_order_of_its_own(tiny_vlm_folder: Path, data: Path, tmp_path: Path) -> None:
+    trainer = sft_trainer(settings(tiny_vlm_folder, data, tmp_path))
+    orders = []
+    for epoch in (0.0, 1.0, 1.5, 2.0):
+        trainer.state.epoch = epoch  # 1.5: of a run that is resumed in its second epoch
+        orders.append(list(trainer._get_train_sampler()))
+    assert orders[1] == orders[2]
+    assert orders[0] != orders[1] != orders[3]
