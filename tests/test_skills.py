@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from conftest import ScriptedPolicy
+from conftest import RankedEngine, ScriptedPolicy, make_question
+from PIL import Image
 
-from vrag_nb.agent.policy import Conversation, Generation, Policy
+from vrag_nb.agent.environment import Environment
+from vrag_nb.agent.observers import Settings
 from vrag_nb.nano import skills
-from vrag_nb.nano.skills import Decks, as_markdown, box_iou, legibility_figure, skill_sheet
+from vrag_nb.nano.loop_skills import loop_skills
+from vrag_nb.nano.samples import Sample
+from vrag_nb.nano.skills import Asker, Decks, as_markdown, box_iou, legibility_figure, skill_sheet, wanted
 from vrag_nb.records import read_questions
 
 FOREIGN = Path(__file__).resolve().parents[1] / "data" / "foreign"
 
 
-class Oracle(Policy):
-    """Says what each sample wants; it is told by `ask`, in order."""
+class Oracle(Asker):
+    """Says what each sample wants."""
 
     def __init__(self) -> None:
-        self.answers: list[str] = []
+        super().__init__(ScriptedPolicy(["hm"]))
 
-    def generate(self, conversations: list[Conversation], seeds: object = None) -> list[Generation]:
-        return [Generation(self.answers.pop(0)) for _ in conversations]
+    def ask(self, samples: Sequence[Sample]) -> list[str]:
+        super().ask(samples)
+        return [wanted(sample) for sample in samples]
 
 
 @pytest.fixture(scope="module")
@@ -31,15 +37,9 @@ def decks() -> Decks:
     return Decks(FOREIGN / "documents", questions, limit=2, seed=0)
 
 
-def test_a_perfect_reader_gets_a_perfect_sheet(decks: Decks, monkeypatch: pytest.MonkeyPatch) -> None:
-    oracle, ask = Oracle(), skills.ask
-
-    def told(policy: Policy, samples: list) -> list[str]:
-        oracle.answers = [skills._wanted(sample) for sample in samples]
-        return ask(oracle, samples)
-
-    monkeypatch.setattr(skills, "ask", told)
-    sheet = skill_sheet(oracle, {"foreign": decks}, count=3)
+def test_a_perfect_reader_gets_a_perfect_sheet(decks: Decks) -> None:
+    sheet = skill_sheet(Oracle(), {"foreign": decks}, count=3)
+    assert "gold crops by what is asked, foreign decks" in sheet
     for skill, views in sheet.items():
         best = 0.0 if "error" in skill else 1.0
         for scores in views.values():
@@ -55,7 +55,7 @@ def test_a_perfect_reader_gets_a_perfect_sheet(decks: Decks, monkeypatch: pytest
 
 
 def test_a_babbler_does_not(decks: Decks) -> None:
-    babbler = ScriptedPolicy(["hm"])
+    babbler = Asker(ScriptedPolicy(["hm"]))
     assert set(skills.cell_lookup(babbler, 2, 0)["1 column"]) == {0.0}
     assert min(skills.character_errors(babbler, 2, 0)["by size"]["8 px"]) > 0.7
     assert set(skills.page_skills(babbler, decks, 2, 0)["box IoU"]) == {0.0}
@@ -72,3 +72,52 @@ def test_the_same_seed_asks_the_same(decks: Decks) -> None:
     assert [[s.turns[0][1][0] for s in group] for group in first.values()] == [
         [s.turns[0][1][0] for s in group] for group in second.values()
     ]
+
+
+def test_an_agent_is_asked_without_the_task_and_its_action_is_taken() -> None:
+    image = Image.new("RGB", (56, 56))
+    asked: list[str] = []
+    said = {
+        "crop": "<think>I read 7.</think>\n<answer>7</answer>",
+        "point": "<think>Right page, small print.</think>\n<bbox>[0, 28, 56, 56]</bbox>",
+        "match": "<think>Not the right page.</think>\n<search>seven</search>",
+        "read": "plain words",
+    }
+
+    def told(conversation: list) -> str:
+        asked.append(conversation[-1].text)
+        return said[asked[-1]]
+
+    samples = [Sample(kind, [("user", [kind, image]), ("assistant", ["?"])]) for kind in said]
+    samples[1].turns[0][1][0], samples[2].turns[0][1][0] = "Where: point", "Match: match"
+    taken = Asker(ScriptedPolicy(told), acting=True).ask(samples)
+    assert asked == ["crop", "point", "match", "read"]
+    assert taken == ["7", "[0, 28, 56, 56]", "no", "plain words"]
+
+
+def test_questions_of_one_crop_are_of_one_region_each(decks: Decks) -> None:
+    found = decks.in_one_crop(4, seed=0)
+    assert {"cell of a table", "value of a chart's label", "which of two is higher"} <= set(found)
+    assert all(len(samples) <= 4 for samples in found.values())
+    for sample in (one for samples in found.values() for one in samples):
+        assert len(sample.images) == 1
+        assert wanted(sample)
+
+
+def test_the_loop_counts_turns_searches_and_what_they_find(tiny_corpus: Path, engine: RankedEngine) -> None:
+    world = Environment(engine, tiny_corpus, Settings(max_turns=6), "nano")
+    questions = [make_question("a"), make_question("b")]  # the gold page is the second
+
+    def script(conversation: list) -> str:
+        said = sum(message.role == "assistant" for message in conversation)
+        return ["<search>q</search>", "nonsense", "<answer>7</answer>"][min(said, 2)]
+
+    found = loop_skills(ScriptedPolicy(script), world, questions)
+    assert found["valid action"] == [1.0, 0.0, 1.0] * 2
+    assert found["answered unasked"] == [1.0, 1.0]
+    assert found["search, recall@1"] == found["question, recall@1"] == [0.0, 0.0]
+    assert found["search, recall@3"] == found["question, recall@3"] == [1.0, 1.0]
+    silent = loop_skills(ScriptedPolicy(["<answer>7</answer>"]), world, questions)
+    assert silent["search, recall@3"] == [0.0, 0.0]
+    with pytest.raises(ValueError, match="no search engine"):
+        loop_skills(ScriptedPolicy(["hm"]), Environment(None, tiny_corpus), questions)

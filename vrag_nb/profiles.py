@@ -100,6 +100,11 @@ class Profile(Part):
         named |= {"base": self.learning.base} if self.learning else {}
         return {part: project_path(name) for part, name in named.items() if name and project_path(name).is_dir()}
 
+    def on_documents(self, documents: Path, corpus: Path) -> Profile:
+        """The profile with documents and corpus folder of one's own."""
+        change = {"kind": "documents", "documents": str(documents.resolve()), "folder": str(corpus.resolve())}
+        return self.model_copy(update={"corpus": self.corpus.model_copy(update=change)})
+
     def prepare_corpus(self, progress: bool = True) -> PrepReport:
         """Make or find the documents, and bring the page images in step with them. Raises what `pages` raises."""
         from vrag_nb.documents.narrated import narrate_corpus

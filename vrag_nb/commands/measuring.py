@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vrag_nb.commands.options import Commands, command, positive, profile_of, reading, say_some
+from vrag_nb.commands.options import Commands, command, positive, profile_of, say_some
 from vrag_nb.paths import project_path, shown_path
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def _prepared(profile: Profile, options: argparse.Namespace) -> Profile:
     if (options.documents is None) == (options.corpus is None):
         raise ValueError("name either --documents, to be prepared, or --corpus, a prepared corpus")
     work = options.corpus or options.work or options.out / "corpus"
-    profile = reading(profile, options.documents or work, work)
+    profile = profile.on_documents(options.documents or work, work)
     if options.corpus is None:
         for entry in profile.prepare_corpus().skipped:
             print(f"skipped {entry.file}: {entry.reason}", file=sys.stderr)

@@ -48,13 +48,7 @@ def with_documents(options: argparse.Namespace) -> Profile:
         return profile
     if options.corpus is None:
         raise ValueError("--documents needs --corpus, the folder that page images and index go to")
-    return reading(profile, getattr(options, "documents", None) or options.corpus / "documents", options.corpus)
-
-
-def reading(profile: Profile, documents: Path, corpus: Path) -> Profile:
-    """The profile with documents and corpus folder of one's own."""
-    change = {"kind": "documents", "documents": str(documents.resolve()), "folder": str(corpus.resolve())}
-    return profile.model_copy(update={"corpus": profile.corpus.model_copy(update=change)})
+    return profile.on_documents(getattr(options, "documents", None) or options.corpus / "documents", options.corpus)
 
 
 def need_index(profile: Profile) -> None:

@@ -213,8 +213,9 @@ def likest(question: Question, pages: list[DrawnPage], numbers: list[int]) -> in
 
 
 def told_answer(question: Question) -> str:
-    """The expert's last turn, of a question with one fact."""
-    return f"<think>I read {question.needed_facts[0]['value']}.</think>\n<answer>{question.reference_answer}</answer>"
+    """The expert's last turn."""
+    read = ", ".join(str(fact["value"]) for fact in question.needed_facts)
+    return f"<think>I read {read}.</think>\n<answer>{question.reference_answer}</answer>"
 
 
 def going_on(question: Question) -> str:
@@ -222,9 +223,9 @@ def going_on(question: Question) -> str:
     return f"<think>{WRONG_PAGE}</think>\n<search>{search_words(question)}</search>"
 
 
-def enlarging(question: Question, page: DrawnPage) -> str:
-    """The expert's turn on the right page, where the print is small."""
-    written = written_box(page.box(tuple(question.needed_facts[0]["box"])), page.image, page.window()[0])
+def enlarging(question: Question, page: DrawnPage, fact: int = 0) -> str:
+    """The expert's turn on the page of one of the facts, where the print is small."""
+    written = written_box(page.box(tuple(question.needed_facts[fact]["box"])), page.image, page.window()[0])
     return f"<think>{SMALL_PRINT}</think>\n<bbox>{written}</bbox>"
 
 

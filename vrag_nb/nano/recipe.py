@@ -66,6 +66,7 @@ from vrag_nb.nano.plan import (
 from vrag_nb.nano.reading import Drawing, draw_scribble, train_reading
 from vrag_nb.nano.retriever_stages import find, hone, match, retrieve, sharpen, twin, weigh
 from vrag_nb.nano.seeing import WindowLessons, train_held
+from vrag_nb.nano.several_facts import FactTurns, Reasons
 from vrag_nb.nano.wording import copied_words, searches
 
 NEXT = "nano-agent-next"  # what stages `see` and `settle` make
@@ -228,10 +229,12 @@ def settling(recipe: Recipe) -> list[Stream]:
     return [
         Stream("act", ExpertSamples(pool, max_turns=5), 2, buckets=4),
         Stream("turn", ExpertTurns(pool), 12, buckets=4),
-        Stream("box", BoxTurns(pool), 14, buckets=4),
+        Stream("several", FactTurns(pool), 12, buckets=4),
+        Stream("reason", Reasons(pool), 24, buckets=4, promote_at=0.5, difficulty_step=0.02),
+        Stream("box", BoxTurns(pool), 6, buckets=4),
         Stream("panel", PanelTurns(panels), 8, buckets=4),
-        Stream("read", reading_strip, 6, promote_at=0.5, difficulty_step=0.02, difficulty=0.4),
-        Stream("lines", loose_lines, 8, buckets=4, promote_at=0.5, difficulty_step=0.02, difficulty=0.4),
+        Stream("read", reading_strip, 4, promote_at=0.5, difficulty_step=0.02, difficulty=0.4),
+        Stream("lines", loose_lines, 6, buckets=4, promote_at=0.5, difficulty_step=0.02, difficulty=0.4),
         Stream("table", drawn_table, 3, difficulty=0.6),
         Stream("sought", sought_table, 6, difficulty=0.6),
         Stream("search", searches(pool), 2, buckets=4),
@@ -266,9 +269,10 @@ TOGETHER = {
     "point": "page",
     "match": "page",
     "turn": "turn",
+    "several": "turn",
     "box": "turn",
 }  # streams that share a batch on a GPU; the short ones:
-TOGETHER |= dict.fromkeys(("copy", "search", "panel", "read", "lines", "table", "sought"), "short")
+TOGETHER |= dict.fromkeys(("copy", "search", "reason", "panel", "read", "lines", "table", "sought"), "short")
 
 
 def _teach_on(
@@ -351,6 +355,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=Recipe.threads)
     parser.add_argument("--decks", type=int, default=Recipe.retriever_decks, help="so many are drawn for the retriever")
     parser.add_argument("--retriever", default=Recipe.retriever, help="whose query tokens `weigh` weighs")
+    parser.add_argument("--seed", type=int, default=Recipe.seed, help="another one draws other pages")
     parser.add_argument("--scale", type=float, default=1.0, help="multiply every budget")
     parser.add_argument("--workers", type=int, default=Recipe.workers, help="processes that draw")
     parser.add_argument("--times", type=int, default=Recipe.times, help="multiply batches")
@@ -359,6 +364,7 @@ def main() -> None:
     run_stages(
         Recipe.scaled(
             arguments.scale,
+            seed=arguments.seed,
             threads=arguments.threads,
             workers=arguments.workers,
             times=arguments.times,

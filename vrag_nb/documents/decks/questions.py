@@ -178,6 +178,13 @@ def _told(rng: random.Random, deck: Deck, facts: list[Fact], kind: str) -> Draft
 
 # ------------------------------------------------------------------------------------------------- several cells
 
+COMPARISONS = (
+    "In the {deck} deck, which has the {word} {what}: {one} or {other}?",
+    "Is the {what} {word} for {one} or for {other} according to the {deck} deck?",
+)
+SUM = "In the {deck} deck, what do {one} and {other} add up to in {what}?"
+DIFFERENCE = "By how much do {one} and {other} differ in {what} in the {deck} deck?"
+
 
 def _value(fact: Fact) -> float:
     block, mark = fact.cell
@@ -263,10 +270,7 @@ def _comparison(rng: random.Random, deck: Deck, cells: list[Fact]) -> Draft | No
     answer = _name(max(a, b, key=_value) if more else min(a, b, key=_value))
     what = _what(a)
     word = "higher" if more else "lower"
-    query = rng.choice([
-        f"In the {deck.name} deck, which has the {word} {what}: {_name(a)} or {_name(b)}?",
-        f"Is the {what} {word} for {_name(a)} or for {_name(b)} according to the {deck.name} deck?",
-    ])  # fmt: skip
+    query = rng.choice(COMPARISONS).format(deck=deck.name, word=word, what=what, one=_name(a), other=_name(b))
     return Draft("comparison", query, answer, (a, b), "comparison")
 
 
@@ -282,11 +286,10 @@ def _arithmetic(rng: random.Random, deck: Deck, cells: list[Fact]) -> Draft | No
     what = _what(a)
     printed = [round(_value(f), column.decimals) for f in pair]
     if column.additive and rng.random() < 0.5:
-        answer = column.show(sum(printed))
-        query = f"In the {deck.name} deck, what do {_name(a)} and {_name(b)} add up to in {what}?"
+        answer, asked = column.show(sum(printed)), SUM
     else:
-        answer = column.show(abs(printed[0] - printed[1]))
-        query = f"By how much do {_name(a)} and {_name(b)} differ in {what} in the {deck.name} deck?"
+        answer, asked = column.show(abs(printed[0] - printed[1])), DIFFERENCE
+    query = asked.format(deck=deck.name, what=what, one=_name(a), other=_name(b))
     return Draft("arithmetic", query, answer, (a, b), "arithmetic")
 
 

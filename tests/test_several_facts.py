@@ -1,0 +1,118 @@
+"""Lessons on questions with two facts: what is said is what the expert says, and what is reckoned is right."""
+
+from __future__ import annotations
+
+import random
+import re
+from fractions import Fraction
+
+import pytest
+from PIL import Image
+
+from vrag_nb.agent import actions
+from vrag_nb.documents.decks.generate import pretraining_deck
+from vrag_nb.documents.decks.questions import COMPARISONS, DIFFERENCE, SUM
+from vrag_nb.nano.deck_tasks import DeckPool
+from vrag_nb.nano.expert import play, told_answer
+from vrag_nb.nano.several_facts import FactTurns, Reasons, on_to_the_next, pick, reason, row_names
+
+VALUE = re.compile(r"[\d,.]+\d|\d")
+
+
+@pytest.fixture(scope="module")
+def pool() -> DeckPool:
+    pool, rng = DeckPool(pretraining_deck, size=3, draws_per_deck=10_000), random.Random(0)
+    while len(pool.decks) < pool.size:
+        pool.pick(rng)
+    return pool
+
+
+def number(text: str) -> Fraction:
+    found = VALUE.search(text)
+    assert found, text
+    return Fraction(found.group().replace(",", ""))
+
+
+def asked_rows(query: str) -> list[str]:
+    """The two rows that a question names, in its order."""
+    for form in (*COMPARISONS, SUM, DIFFERENCE):
+        pattern = re.sub(r"\\{(\w+)\\}", r"(?P<\1>.+)", re.escape(form))
+        if found := re.fullmatch(pattern, query):
+            return [found["one"], found["other"]]
+    raise AssertionError(query)
+
+
+@pytest.mark.parametrize("difficulty", [0.0, 0.5, 1.0])
+def test_what_is_made_of_two_values_is_right(difficulty: float) -> None:
+    rng = random.Random(difficulty)
+    for _ in range(200):
+        sample = reason(rng, difficulty)
+        (_, [asked]), (_, [said]) = sample.turns
+        query, listed = re.split(r"(?<=[?]) ", asked, maxsplit=1)
+        told = dict(row.rsplit(": ", 1) for row in listed.removesuffix(".").split("; "))
+        rows = asked_rows(query)
+        thought, action = actions.parse(said)
+        assert len(told) >= 2
+        assert thought == f"I read {', '.join(told[name] for name in rows)}."
+        one, other = (number(told[name]) for name in rows)
+        if "add up" in query:
+            assert number(action.answer) == one + other
+        elif "differ" in query:
+            assert number(action.answer) == abs(one - other)
+        else:
+            best = max if " higher " in query else min
+            assert action.answer == best(rows, key=lambda name: number(told[name]))
+
+
+def test_turns_are_those_of_the_expert_in_the_environment(pool: DeckPool) -> None:
+    rng, seen = random.Random(1), 0
+    for _ in range(60):
+        picked = pick(pool, rng, pages=2)
+        if picked is None:
+            continue
+        pages, question = picked
+        written = [turn.text for turn in play(question, pages, rng, recall=1.0).turns]
+        assert on_to_the_next(question) in written
+        assert written[-1] == told_answer(question)
+        seen += 1
+    assert seen > 10
+
+
+def test_each_kind_of_turn_has_one_image_and_learns_its_last_turn(pool: DeckPool) -> None:
+    rng, draw, kinds = random.Random(2), FactTurns(pool), set()
+    for _ in range(120):
+        for sample in draw(rng, 0.0):
+            kinds.add(sample.kind)
+            said = "".join(map(str, sample.turns[-1][1]))
+            assert sample.learn_from == len(sample.turns) - 1
+            assert [isinstance(part, Image.Image) for part in sample.turns[-2][1]] == [False, True]
+            kind = {"whole": "bbox", "first": "search"}.get(sample.kind, "answer")
+            assert actions.parse(said)[1].kind == kind
+            if sample.kind in ("both", "last"):
+                assert said.count(", ") >= 1  # both values are in the thought
+            if sample.kind == "last":
+                assert "I need to find the page." in str(sample.turns[3][1][0])
+    assert kinds == {"whole", "first", "last", "both"}
+
+
+def test_searches_are_planned_without_an_image(pool: DeckPool) -> None:
+    rng, draw = random.Random(3), Reasons(pool)
+    drawn = [sample for _ in range(60) for sample in draw(rng, 0.3)]
+    assert {sample.kind for sample in drawn} == {"compared", "reckoned", "plan"}
+    assert not any(sample.images for sample in drawn)
+    plans = [actions.parse(str(sample.turns[-1][1][0]))[1] for sample in drawn if sample.kind == "plan"]
+    assert {plan.kind for plan in plans} == {"search"}
+
+
+def test_a_deck_without_such_questions_gives_nothing(pool: DeckPool) -> None:
+    class Empty:
+        def pick(self, rng: random.Random) -> tuple[list, list]:
+            return pool.pick(rng)[0], []
+
+    assert FactTurns(Empty())(random.Random(0), 0.0) == []  # type: ignore[arg-type]
+
+
+def test_names_of_rows_differ() -> None:
+    for seed in range(20):
+        names = row_names(random.Random(seed), 6)
+        assert len(set(names)) == 6
