@@ -25,8 +25,9 @@ from vrag_nb.documents.decks.generate import generate_corpus, generate_decks, pr
 from vrag_nb.documents.decks.plan import make_deck
 from vrag_nb.documents.decks.synthetic import synthetic_series
 from vrag_nb.documents.decks.tables import SPLITS, TABLES, Column, load_series
-from vrag_nb.documents.decks.themes import FAMILIES, families, mixed_family
+from vrag_nb.documents.decks.themes import FAMILIES, FONTS, PRETRAINING_FONTS, families, mixed_family
 from vrag_nb.documents.decks.typeset import wrap
+from vrag_nb.documents.packaged_fonts import font_file
 from vrag_nb.records import Question
 
 SIZES = {"train": (12, 300), "dev": (3, 60), "test": (6, 120)}
@@ -488,3 +489,21 @@ def test_wrapping_keeps_every_word_and_the_width():
 def test_a_font_that_lacks_a_character_says_so():
     with pytest.raises(ValueError, match="has no glyph"):
         Canvas(100, 100).text(0, 50, "\u4e2d", face("helv"), 10, (0, 0, 0))
+
+
+def test_pretraining_draws_twenty_families_of_fonts_and_corpora_only_their_own() -> None:
+    names = {key: face(regular).font.name for key, (regular, _) in FONTS.items()}
+    assert len(set(names.values())) == len(FONTS) >= 20
+    assert all(face(file).has("In 2019: 1,234.5% of £7 – and $8°") for pair in FONTS.values() for file in pair)
+    of_corpora = {key for family in FAMILIES for pair in family.fonts for key in pair}
+    of_pretraining = {key for pair in PRETRAINING_FONTS for key in pair}
+    assert not of_corpora & of_pretraining
+    assert of_corpora | of_pretraining == set(FONTS)
+    rng = random.Random(0)
+    drawn = {key for _ in range(200) for pair in mixed_family(rng).fonts for key in pair}
+    assert of_pretraining <= drawn
+
+
+def test_a_font_whose_package_is_missing_is_named() -> None:
+    with pytest.raises(FileNotFoundError, match="install the package font-nowhere"):
+        font_file("font_nowhere/Nowhere-Regular.ttf")

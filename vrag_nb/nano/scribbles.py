@@ -1,8 +1,8 @@
 """Scribbles: small images of random text lines, the first thing a vision tower reads.
 
 Words come from English prose (the topics of Python's own manual), numbers from every format a page may hold. Fonts are
-those that matplotlib and pymupdf-fonts carry, so that a bare machine draws the same images. `difficulty` in 0..1
-widens fonts, sizes, colours and alphabet; the trainer raises it when the measured accuracy allows.
+those that matplotlib, pymupdf-fonts and `packaged_fonts` carry, so that a bare machine draws the same images.
+`difficulty` in 0..1 widens fonts, sizes, colours and alphabet; the trainer raises it when the measured accuracy allows.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import matplotlib
 import pymupdf_fonts
 from PIL import Image, ImageDraw, ImageFont
 
+from vrag_nb.documents.packaged_fonts import PACKAGED, font_file
 from vrag_nb.nano.glyphs import Glyph
 
 
@@ -30,7 +31,8 @@ def font_sources() -> list[bytes]:
     for name in sorted(pymupdf_fonts.fontdescriptors):
         if not any(part in name for part in ("math", "symbol", "emoji", "music")):
             sources.append(pymupdf_fonts.fontbuffers[name]())
-    return sources
+    faces = dict.fromkeys(face for pair in PACKAGED.values() for face in pair)
+    return sources + [font_file(face).read_bytes() for face in faces]
 
 
 @cache

@@ -6,7 +6,8 @@ through `page.insert_text` because a page then costs about a millisecond, and be
 word lands.
 
 Frame of every coordinate here: PDF points, origin at the page's top left, y downwards. Fonts come from pip packages
-only (PyMuPDF's base fonts, `pymupdf-fonts`, matplotlib's folder), so that a bare machine draws the same bytes.
+only (PyMuPDF's base fonts, `pymupdf-fonts`, matplotlib's folder, those of `packaged_fonts`), so that a bare machine
+draws the same bytes.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from pathlib import Path
 
 import matplotlib
 import pymupdf
+
+from vrag_nb.documents.packaged_fonts import font_file
 
 Box = tuple[float, float, float, float]  # x0, y0, x1, y1
 Colour = tuple[float, float, float]  # red, green, blue in 0..1
@@ -40,7 +43,9 @@ class Face:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        if name.endswith(".ttf"):
+        if "/" in name:
+            self.font = pymupdf.Font(fontfile=str(font_file(name)))
+        elif name.endswith(".ttf"):
             path = Path(matplotlib.get_data_path()) / "fonts" / "ttf" / name
             self.font = pymupdf.Font(fontfile=str(path))
         else:
@@ -72,7 +77,9 @@ class Face:
 
 @cache
 def face(name: str) -> Face:
-    """The font called `name`: a PyMuPDF or pymupdf-fonts code ("helv", "notos"), or a file in matplotlib's folder."""
+    """The font called `name`: a PyMuPDF or pymupdf-fonts code ("helv", "notos"), a file in matplotlib's folder, or one
+    of `packaged_fonts.PACKAGED`.
+    """
     return Face(name)
 
 

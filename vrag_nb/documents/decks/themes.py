@@ -10,6 +10,7 @@ import random
 from dataclasses import dataclass, field, replace
 
 from vrag_nb.documents.decks.canvas import Colour, Face, face, mix, rgb
+from vrag_nb.documents.packaged_fonts import PACKAGED
 
 SLIDE = (720.0, 405.0)
 A4 = (595.0, 842.0)
@@ -66,7 +67,16 @@ FONTS: dict[str, tuple[str, str]] = {
     "ubuntu": ("ubuntu", "ubuntubo"), "firago": ("figo", "figbo"), "cascadia": ("cascadia", "cascadiab"),
     "dejavu": ("DejaVuSans.ttf", "DejaVuSans-Bold.ttf"), "dejavu serif": ("DejaVuSerif.ttf", "DejaVuSerif-Bold.ttf"),
     "stix": ("STIXGeneral.ttf", "STIXGeneralBol.ttf"), "dejavu mono": ("DejaVuSansMono.ttf", "DejaVuSansMono-Bold.ttf"),
+    # of pretraining decks alone
+    "courier": ("cour", "cobo"), "fira mono": ("fimo", "fimbo"), "ubuntu mono": ("ubuntm", "ubuntmbo"),
+    "space mono": ("spacemo", "spacembo"), **PACKAGED,
 }  # fmt: skip
+PRETRAINING_FONTS = (
+    ("manrope", "manrope"), ("source sans", "source sans"), ("source serif", "source serif"), ("caladea", "caladea"),
+    ("hanken grotesk", "hanken grotesk"), ("fredoka", "manrope"), ("source serif", "source sans"),
+    ("space mono", "hanken grotesk"), ("courier", "courier"), ("fira mono", "source sans"),
+    ("ubuntu mono", "ubuntu mono"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -208,8 +218,9 @@ def families(split: str) -> tuple[Family, ...]:
 def mixed_family(rng: random.Random) -> Family:
     """A training family with its details (fonts, colours, panels, tables, sides) borrowed from the others.
 
-    For pretraining, which wants more variety than the corpus has families: five times in six its pages are arranged
-    otherwise too. A title in a column on the left, which test decks have, is never drawn.
+    For pretraining, which wants more variety than the corpus has families: half of the time its fonts are others than
+    theirs, and five times in six its pages are arranged otherwise too. A title in a column on the left, which test
+    decks have, is never drawn.
     """
     base = rng.choice(families("train"))
     kin = [family for family in families("train") if family.kind == base.kind]
@@ -217,6 +228,8 @@ def mixed_family(rng: random.Random) -> Family:
         name: getattr(rng.choice(kin), name)
         for name in ("fonts", "palettes", "panel", "side", "bullet", "footer", "table")
     }
+    if rng.random() < 0.5:
+        borrowed["fonts"] = (*rng.sample(PRETRAINING_FONTS, 3), *borrowed["fonts"][:1])
     family = replace(base, **borrowed)
     return _rearranged(rng, family) if rng.random() < 5 / 6 else family
 
