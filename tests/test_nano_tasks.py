@@ -14,18 +14,10 @@ from vrag_nb.agent import actions
 from vrag_nb.agent.encoding import ChatEncoder
 from vrag_nb.agent.geometry import jittered
 from vrag_nb.documents.decks.generate import pretraining_deck, pretraining_panels
-from vrag_nb.learning.experts import WORTH_A_CROP, looked_at_closely
 from vrag_nb.nano.box_turns import LEAST, BoxTurns, part_around
 from vrag_nb.nano.box_turns import SQUARES as BOX_SQUARES
 from vrag_nb.nano.deck_tasks import BUDGET, DeckPool, DeckTasks
-from vrag_nb.nano.expert import (
-    EXPERT_SETTINGS,
-    ExpertSamples,
-    ExpertTurns,
-    likest,
-    play,
-    session_sample,
-)
+from vrag_nb.nano.expert import EXPERT_SETTINGS, ExpertSamples, ExpertTurns, likest, play, session_sample
 from vrag_nb.nano.finding import ROUNDS, FindingBatches, draw_pages, stacked, train_finding
 from vrag_nb.nano.glyphs import CLASS_OF, EMPTY
 from vrag_nb.nano.looking import HEADS, UNASKED, Looking, covered_squares
@@ -162,22 +154,6 @@ def test_turns_of_the_expert_are_what_it_says_in_the_environment(pool):
         recall = 0.0 if sample.kind == "wrong" else 1.0
         said = [turn.text for turn in play(question, pages, random.Random(0), recall).turns]
         assert sample.turns[-1][1][0] in said
-
-
-def test_what_stands_in_a_part_of_its_page_is_enlarged_be_it_small_or_not(pool):
-    legible = [q for _, asked in pool.decks for q in asked if q.needed_facts and not q.needs_crop]
-    close = {q.uid: q for q in looked_at_closely(legible)}
-    areas = {
-        q.uid: max((x1 - x0) * (y1 - y0) for x0, y0, x1, y1 in (f["box"] for f in q.needed_facts)) for q in legible
-    }
-    assert {q.needs_crop for q in close.values()} == {True, False}
-    for question in legible:
-        assert close[question.uid].needs_crop == (areas[question.uid] <= WORTH_A_CROP)
-        assert not question.needs_crop  # what was given is left as it is
-    rng, question = random.Random(0), next(q for q in close.values() if q.needs_crop)
-    pages = next(pages for pages, asked in pool.decks if any(q.uid == question.uid for q in asked))
-    kinds = [actions.parse(turn.text)[1].kind for turn in play(question, pages, rng, recall=1.0).turns]
-    assert kinds == ["search", "bbox", "answer"]
 
 
 def test_turns_on_panels_read_what_is_printed_there_or_go_on():

@@ -206,8 +206,7 @@ def test_a_profiles_defaults_are_those_of_the_task() -> None:
 def test_the_planner_that_is_told_the_gold_plays_by_the_agents_rules(file: Path) -> None:
     model = "{kind: openai, checkpoint: m, options: {api_key_env: null}}"
     glancing = f"glancing: {{crops: false}}, sampled: {{crops: false, policy: {model}}}"
-    close = f"close: {{closely: true}}, watched: {{closely: true, policy: {model}}}"
-    experts = f"{{told: {{}}, {glancing}, {close}, grounded: {{grounder: {model}}}}}"
+    experts = f"{{told: {{}}, {glancing}, grounded: {{grounder: {model}}}}}"
     add(
         file,
         f"  taught:\n    extends: base\n    learning: {{base: a/b, sampling: {{experts: {experts}}}}}\n"
@@ -221,9 +220,6 @@ def test_the_planner_that_is_told_the_gold_plays_by_the_agents_rules(file: Path)
         load_profile("memory", file).load_expert("glancing", questions)
     with pytest.raises(ProfileError, match=r"experts\.sampled\.crops: this is the planner's"):
         load_profile("taught", file).load_expert("sampled", questions)
-    assert isinstance(load_profile("taught", file).load_expert("close", questions), PrivilegedPlanner)
-    with pytest.raises(ProfileError, match=r"experts\.watched\.closely: this is the planner's"):
-        load_profile("taught", file).load_expert("watched", questions)
     with pytest.raises(ProfileError, match=r"experts\.grounded\.grounder redraws the boxes .* agent is vimrag"):
         load_profile("memory", file).load_expert("grounded", questions)
 

@@ -64,13 +64,6 @@ def test_the_planner_searches_until_it_sees_the_page_crops_and_answers(environme
     assert (x1 - x0) * (y1 - y0) < 0.12 * width * height  # about the region, not the page
 
 
-def test_a_planner_that_looks_closely_crops_what_is_large_enough_too(environment: Environment) -> None:
-    large = question("large", page=1, small=False)
-    [found] = rollout(PrivilegedPlanner([large], closely=True), environment, [large], progress=False)
-    assert [turn.action.kind for turn in found.turns] == ["search", "bbox", "answer"]
-    assert (found.answer, fault(found)) == ("42", None)
-
-
 def test_a_planner_that_does_not_crop_answers_at_the_sight_of_the_page(environment: Environment) -> None:
     small = question("small", page=2)
     [found] = rollout(PrivilegedPlanner([small], crops=False), environment, [small], progress=False)

@@ -156,14 +156,12 @@ class ExpertPart(Part):
 
     policy: a model, at a temperature of its own options; none for the planner that is told the gold. grounder: redraws
     the boxes. crops: whether the planner that is told the gold enlarges small print, or answers as if it could read it.
-    closely: whether it enlarges large print too.
     questions: so many of those for sampling. samples: trajectories per question.
     """
 
     policy: PolicyPart | None = None
     grounder: PolicyPart | None = None
     crops: bool = True
-    closely: bool = False
     questions: int | None = Field(default=None, ge=1)
     samples: int = Field(default=1, ge=1)
 

@@ -308,8 +308,8 @@ class Profile(Part):
     def load_expert(self, name: str, questions: Sequence[Question]) -> Policy:
         """An expert of the sampling part; the privileged planner is told the gold of `questions`.
 
-        Raises ProfileError for a grounder, `crops` or `closely` where the profile's kind of agent, or the expert, has
-        no use for it.
+        Raises ProfileError for a grounder or for `crops` where the profile's kind of agent, or the expert, has no use
+        for it.
         """
         from vrag_nb.agent.memory_expert import MemoryPlanner
         from vrag_nb.learning.experts import GroundedPolicy, PrivilegedPlanner
@@ -317,14 +317,13 @@ class Profile(Part):
         part, field = self.taught.sampling.experts[name], f"learning.sampling.experts.{name}"
         if part.grounder and not isinstance(self.agent, VRAGPart):
             raise self._other_agent(f"{field}.grounder redraws the boxes of VRAG's crops")
-        for option, named in (("crops", not part.crops), ("closely", part.closely)):
-            if named and (part.policy or not isinstance(self.agent, VRAGPart)):
-                where = f"profile {self.name}, field {field}.{option}"
-                raise ProfileError(f"{where}: this is the planner's of an agent that crops")
+        if not part.crops and (part.policy or not isinstance(self.agent, VRAGPart)):
+            where = f"profile {self.name}, field {field}.crops"
+            raise ProfileError(f"{where}: this is the planner's of an agent that crops")
         if part.policy:
             planner = self._policy(f"{field}.policy", part.policy)
         elif isinstance(self.agent, VRAGPart):
-            planner = PrivilegedPlanner(questions, crops=part.crops, closely=part.closely)
+            planner = PrivilegedPlanner(questions, crops=part.crops)
         else:
             planner = MemoryPlanner(questions)
         return GroundedPolicy(planner, self._policy(f"{field}.grounder", part.grounder)) if part.grounder else planner

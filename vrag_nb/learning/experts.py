@@ -23,24 +23,7 @@ GROUND = (
 
 FIND_PAGE, WRONG_PAGE, SMALL_PRINT = "I need to find the page.", "Not the right page.", "Right page, small print."
 WHOLE_PAGE = (0.0, 0.0, 1.0, 1.0)  # page fractions
-WORTH_A_CROP = 0.6  # of a page: a region that is larger is hardly enlarged by a crop
 GIVE_UP = 3  # pages seen in vain before a question without an answer is given up
-
-
-def looked_at_closely(questions: Sequence[Question]) -> list[Question]:
-    """The questions, those marked as needing a crop too whose print is large enough but stands in a part of the page.
-
-    A small model reads large print, too, several times as often from a crop (`nano.skills`, legibility).
-    """
-    return [_closer(question) for question in questions]
-
-
-def _closer(question: Question) -> Question:
-    boxes = [fact["box"] for fact in question.needed_facts]
-    if not boxes or max((x1 - x0) * (y1 - y0) for x0, y0, x1, y1 in boxes) > WORTH_A_CROP:
-        return question
-    meta = question.meta_info.model_copy(update={"needs_crop": True})
-    return question.model_copy(update={"meta_info": meta})
 
 
 @dataclass(frozen=True)
@@ -67,7 +50,6 @@ class PrivilegedPlanner(Policy):
     finer, and would be taught digits that it can only guess.
     crops: whether small print is enlarged. A planner that does not has the answer from the gold, and says it at the
     sight of the page: its trajectories are right, and teach to answer what cannot be read.
-    closely: it enlarges what could be read on the page shown whole, too (`looked_at_closely`).
     """
 
     def __init__(
@@ -77,9 +59,7 @@ class PrivilegedPlanner(Policy):
         seed: int = 0,
         grid: int = 28,
         crops: bool = True,
-        closely: bool = False,
     ) -> None:
-        questions = looked_at_closely(questions) if closely else questions
         self.slack, self.seed, self.grid, self.crops = slack, seed, grid, crops
         self.name = "privileged-planner" if crops else "glancing-planner"
         self._questions = {question.query: question for question in questions}

@@ -42,7 +42,6 @@ from transformers import Qwen2_5_VLForConditionalGeneration
 
 from vrag_nb.denormals import flushed_denormals
 from vrag_nb.documents.decks.generate import pretraining_deck, pretraining_panels
-from vrag_nb.learning.experts import looked_at_closely
 from vrag_nb.nano import replicas
 from vrag_nb.nano.aligning import Stream, train_streams
 from vrag_nb.nano.box_turns import BoxTurns
@@ -69,7 +68,6 @@ from vrag_nb.nano.retriever_stages import find, hone, match, retrieve, sharpen, 
 from vrag_nb.nano.seeing import WindowLessons, train_held
 from vrag_nb.nano.several_facts import FactTurns, Reasons
 from vrag_nb.nano.wording import copied_words, searches
-from vrag_nb.records import Question
 
 NEXT = "nano-agent-next"  # what stages `see` and `settle` make
 
@@ -221,19 +219,12 @@ def settle(recipe: Recipe) -> None:
     _teach_on(recipe, latest_agent(recipe), settling(recipe), "settle", NEXT, decision_weight=0.5, decay=0.9)
 
 
-def close_deck(recipe: Recipe, seed: int) -> tuple[bytes, list[Question]]:
-    """A deck whose questions are to be looked at closely, mostly one drawn for the occasion."""
-    pdf, questions = mixed_deck(recipe, seed, drawn=0.8)
-    return pdf, looked_at_closely(questions)
-
-
 def settling(recipe: Recipe) -> list[Stream]:
     """The lessons of `act` in smaller batches, more of them single turns, fewer of them on the decks of the corpus.
 
-    A deck is drawn and rendered in a seventh of a second, so hardly a question comes twice. Whatever stands in a part
-    of its page is enlarged, be its print small or not.
+    A deck is drawn and rendered in a seventh of a second, so hardly a question comes twice.
     """
-    pool = DeckPool(partial(close_deck, recipe), size=14, draws_per_deck=40)
+    pool = DeckPool(partial(mixed_deck, recipe, drawn=0.8), size=14, draws_per_deck=40)
     panels = DeckPool(pretraining_panels, size=20, draws_per_deck=20)
     return [
         Stream("act", ExpertSamples(pool, max_turns=5), 2, buckets=4),
