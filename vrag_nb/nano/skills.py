@@ -24,6 +24,8 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -380,7 +382,8 @@ def main() -> None:
     sheet = skill_sheet(Asker(policy, options.acting), decks, options.count, options.seed, played)
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "skills.json").write_text(json.dumps(sheet, indent=1) + "\n", encoding="utf-8")
-    (options.out / "skills.md").write_text(as_markdown(sheet), encoding="utf-8")
+    command = shlex.join(["python", "-m", "vrag_nb.nano.skills", *sys.argv[1:]])
+    (options.out / "skills.md").write_text(f"`{command}`\n\n{as_markdown(sheet)}", encoding="utf-8")
     figures.save(legibility_figure(sheet), options.out / "legibility.png")
     print(as_markdown(sheet))
 
