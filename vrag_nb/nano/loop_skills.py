@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from vrag_nb.agent.environment import Environment
 from vrag_nb.agent.policy import Policy
 from vrag_nb.agent.rollout import rollout
+from vrag_nb.agent.searching import search_each
 from vrag_nb.agent.trajectory import Trajectory
+from vrag_nb.evaluation.metrics import recall_at_k
 from vrag_nb.records import Hit, Question
 
 CUTS = (1, 3)
@@ -32,13 +34,15 @@ def loop_skills(policy: Policy, environment: Environment, questions: Sequence[Qu
         "valid action": [float(turn.action.kind != "invalid") for _, one in kept for turn in one.turns],
         "answered unasked": [float(one.status == "answered" and not one.turns[-1].forced) for _, one in kept],
     }
-    asked = [(question, one) for question, one in kept if len(question.gold_page_ids) == 1]
-    ranked = environment.engine.search([question.query for question, _ in asked], max(CUTS)) if asked else []
+    gold = {question.uid: question.gold_page_ids for question, _ in kept if len(question.gold_page_ids) == 1}
+    asked = [question.query for question, _ in kept if question.uid in gold]
+    ranked = {
+        "search": {question.uid: _pages(_first_hits(one)) for question, one in kept},
+        "question": dict(zip(gold, map(_pages, search_each(environment.engine, asked, max(CUTS))), strict=True)),
+    }
     for cut in CUTS:
-        found[f"search, recall@{cut}"] = [_found(question, _first_hits(one), cut) for question, one in asked]
-        found[f"question, recall@{cut}"] = [
-            _found(question, hits, cut) for (question, _), hits in zip(asked, ranked, strict=True)
-        ]
+        for words, pages in ranked.items():
+            found[f"{words}, recall@{cut}"] = list(recall_at_k(pages, gold, cut).values())
     return found
 
 
@@ -46,5 +50,6 @@ def _first_hits(trajectory: Trajectory) -> list[Hit]:
     return next((turn.hits for turn in trajectory.turns if turn.action.kind == "search"), [])
 
 
-def _found(question: Question, hits: Sequence[Hit], cut: int) -> float:
-    return float(any(hit.page_id in question.gold_page_ids for hit in hits if hit.rank <= cut))
+def _pages(hits: list[Hit] | Exception) -> list[str]:
+    """The pages of a ranking, none of a search that failed."""
+    return [] if isinstance(hits, Exception) else [hit.page_id for hit in sorted(hits, key=lambda hit: hit.rank)]
