@@ -79,7 +79,7 @@ def test_turns_are_those_of_the_expert_in_the_environment(pool: DeckPool) -> Non
 
 
 def test_each_kind_of_turn_has_one_image_and_learns_its_last_turn(pool: DeckPool) -> None:
-    rng, draw, kinds = random.Random(2), FactTurns(pool), set()
+    rng, draw, kinds, checked = random.Random(2), FactTurns(pool), set(), set()
     for _ in range(120):
         for sample in draw(rng, 0.0):
             kinds.add(sample.kind)
@@ -90,9 +90,16 @@ def test_each_kind_of_turn_has_one_image_and_learns_its_last_turn(pool: DeckPool
             assert actions.parse(said)[1].kind == kind
             if sample.kind in ("both", "last"):
                 assert said.count(", ") >= 1  # both values are in the thought
+            if sample.looks and sample.kind != "whole":  # what is printed there is what is said
+                printed = "".join("".join(word.split()) for word, _ in sample.words[0])
+                read = actions.parse(said)[0].removeprefix("I read ").removesuffix(" I need to find the page.")
+                values = ["".join(value.split()) for value in read.removesuffix(".").split(", ")]
+                assert all(value in printed for value in (values[-1:] if sample.kind == "last" else values))
+                checked.add(sample.kind)
             if sample.kind == "last":
                 assert "I need to find the page." in str(sample.turns[3][1][0])
     assert kinds == {"whole", "first", "last", "both"}
+    assert checked == {"first", "last", "both"}
 
 
 def test_searches_are_planned_without_an_image(pool: DeckPool) -> None:

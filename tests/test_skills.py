@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -95,13 +96,15 @@ def test_an_agent_is_asked_without_the_task_and_its_action_is_taken() -> None:
     assert taken == ["7", "[0, 28, 56, 56]", "no", "plain words"]
 
 
-def test_questions_of_one_crop_are_of_one_region_each(decks: Decks) -> None:
+def test_crops_are_sorted_by_what_is_asked_of_them(decks: Decks) -> None:
     found = decks.in_one_crop(4, seed=0)
     assert {"cell of a table", "value of a chart's label", "which of two is higher"} <= set(found)
-    assert all(len(samples) <= 4 for samples in found.values())
-    for sample in (one for samples in found.values() for one in samples):
-        assert len(sample.images) == 1
-        assert wanted(sample)
+    assert all(1 <= len(samples) <= 4 for samples in found.values())
+    assert all(len(sample.images) == 1 for samples in found.values() for sample in samples)
+    for sample in found["which of two is higher"]:
+        assert wanted(sample) in sample.turns[0][1][0]  # the question names the two answers there can be
+    for sample in found.get("sum or difference", []):
+        assert re.search("differ|add up", str(sample.turns[0][1][0]))
 
 
 def test_the_loop_counts_turns_searches_and_what_they_find(tiny_corpus: Path, engine: RankedEngine) -> None:
