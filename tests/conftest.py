@@ -1,7 +1,8 @@
-"""Fixtures shared by the tests: a corpus of five small pages and a loadable vision-language model of random weights."""
+"""Fixtures shared by the tests: a corpus of five small pages, a loadable model of random weights, drawn decks."""
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,8 @@ from PIL import Image, ImageDraw
 from transformers import TrainerCallback
 
 from vrag_nb.agent.policy import Conversation, Generation, Policy
+from vrag_nb.documents.decks.generate import pretraining_deck
+from vrag_nb.nano.deck_tasks import DeckPool
 from vrag_nb.records import Hit, MetaInfo, Page, Question, page_id, write_pages
 
 SLIDE, PORTRAIT = (600, 338), (300, 424)  # page pixels (width, height)
@@ -136,6 +139,15 @@ class KillAt(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.global_step == self.step:
             raise KilledError
+
+
+@pytest.fixture(scope="module")
+def pool() -> DeckPool:
+    """Three pretraining decks, the same ones whichever test comes first."""
+    pool, rng = DeckPool(pretraining_deck, size=3, draws_per_deck=10_000), random.Random(0)
+    while len(pool.decks) < pool.size:
+        pool.pick(rng)
+    return pool
 
 
 @contextmanager

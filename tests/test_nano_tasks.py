@@ -13,7 +13,7 @@ import torch
 from vrag_nb.agent import actions
 from vrag_nb.agent.encoding import ChatEncoder
 from vrag_nb.agent.geometry import jittered
-from vrag_nb.documents.decks.generate import pretraining_deck, pretraining_panels
+from vrag_nb.documents.decks.generate import pretraining_panels
 from vrag_nb.nano.box_turns import LEAST, BoxTurns, part_around
 from vrag_nb.nano.box_turns import SQUARES as BOX_SQUARES
 from vrag_nb.nano.deck_tasks import BUDGET, DeckPool, DeckTasks
@@ -49,14 +49,6 @@ from vrag_nb.nano.wording import copied_words, searches
 from vrag_nb.retrieval.embedders import load_embedder
 
 TINY = NanoSize(text_width=64, text_layers=2, text_heads=2, vision_width=48, vision_layers=2, vision_heads=2)
-
-
-@pytest.fixture(scope="module")
-def pool() -> DeckPool:
-    pool, rng = DeckPool(pretraining_deck, size=3, draws_per_deck=10_000), random.Random(0)
-    while len(pool.decks) < pool.size:  # the same decks whichever test comes first
-        pool.pick(rng)
-    return pool
 
 
 @pytest.fixture(scope="module")

@@ -10,21 +10,12 @@ import pytest
 from PIL import Image
 
 from vrag_nb.agent import actions
-from vrag_nb.documents.decks.generate import pretraining_deck
 from vrag_nb.documents.decks.questions import COMPARISONS, DIFFERENCE, SUM
 from vrag_nb.nano.deck_tasks import DeckPool
 from vrag_nb.nano.expert import play, told_answer
 from vrag_nb.nano.several_facts import FactTurns, Reasons, on_to_the_next, pick, reason, row_names
 
 VALUE = re.compile(r"[\d,.]+\d|\d")
-
-
-@pytest.fixture(scope="module")
-def pool() -> DeckPool:
-    pool, rng = DeckPool(pretraining_deck, size=3, draws_per_deck=10_000), random.Random(0)
-    while len(pool.decks) < pool.size:
-        pool.pick(rng)
-    return pool
 
 
 def number(text: str) -> Fraction:
