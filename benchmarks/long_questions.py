@@ -1,11 +1,13 @@
 """VimRAG's memory against VRAG's history on long questions: accuracy, and image tokens in context, by step.
 
-    python benchmarks/long_questions.py --out results/long [--pages 4] [--across] [--limit 40] [--seeds 0 1 2]
+    python benchmarks/long_questions.py --out results/long [--pages 4] [--across] [--legible] [--limit 40]
+        [--seeds 0 1 2]
 
 A long question joins one-page questions of a test document, one a page (`vrag_nb/evaluation/long_questions.py`; with
-`--across` of as many documents), so it takes `--pages` searches or more. Two agents answer the same ones, with
-`--steps` generations at most: VRAG (`--vrag`, a profile), whose context is all it has seen, and VimRAG (`--vimrag`),
-whose context is rebuilt from its memory. Each is played twice:
+`--across` of as many documents; with `--legible` of those that need no crop, for VimRAG has none), so it takes
+`--pages` searches or more. Two agents answer the same ones, with `--steps` generations at most: VRAG (`--vrag`, a
+profile), whose context is all it has seen, and VimRAG (`--vimrag`), whose context is rebuilt from its memory. Each is
+played twice:
 
 planner   told the gold, over the real search engine: what the protocol itself costs, whatever the model
 weights   the profile's policy, sampled at `--temperature`, once for each seed
@@ -170,6 +172,7 @@ def main() -> None:
     parser.add_argument("--vimrag", default="nano-vimrag")
     parser.add_argument("--pages", type=int, default=4, help="pages, and so searches, that a question needs at least")
     parser.add_argument("--across", action="store_true", help="each page of another document")
+    parser.add_argument("--legible", action="store_true", help="only of what can be read on a page shown whole")
     parser.add_argument("--top-k", type=int, help="pages a search shows VimRAG (default: its profile's)")
     parser.add_argument("--limit", type=int, default=40, help="long questions at most")
     parser.add_argument("--seeds", type=int, nargs="*", default=[0, 1, 2], help="of the weights; none: planners alone")
@@ -178,12 +181,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/long"))
     options = parser.parse_args()
     out, profiles = project_path(options.out), [load_profile(options.vrag), load_profile(options.vimrag)]
-    joined = long_questions(profiles[0].questions(), options.pages, across=options.across)
+    asked = [one for one in profiles[0].questions() if not (options.legible and one.needs_crop)]
+    joined = long_questions(asked, options.pages, across=options.across)
     questions = sample(joined, options.limit, 0)
     played = ("planner", *(["weights"] if options.seeds else []))
     rows = [measure(profile, one, questions, options) for one in played for profile in profiles]
     about = (
-        f"{len(questions)} test questions of {options.pages} {'documents' if options.across else 'pages'} each, "
+        f"{len(questions)} test questions of {options.pages} {'documents' if options.across else 'pages'} each"
+        f"{', all legible on pages shown whole' if options.legible else ''}, "
         f"{options.steps} generations at most; planners are told the gold, weights sampled at {options.temperature} "
         f"with seeds {options.seeds}. Brackets: 95% bootstrap over questions. "
     )

@@ -76,6 +76,42 @@ def test_pages_are_found_kept_and_answered_from(tiny_corpus: Path, memory: Memor
         assert graph[ANSWER].parents == (first.name, second.name)
 
 
+LIST = asked(fact(1, "Norway", "2%"), fact(3, "Peru", "3%"), query="(1) How is Norway? (2) And Peru?", answer="2%; 3%")
+LIST = LIST.model_copy(
+    update={"meta_info": LIST.meta_info.model_validate({**LIST.meta_info.model_dump(), "parts": ["u1", "u2"]})}
+)
+
+
+@pytest.mark.parametrize("memory", KINDS)
+def test_the_parts_of_a_list_of_questions_have_their_numbers(tiny_corpus: Path, memory: MemoryKind) -> None:
+    engine = ByQuery(Norway=["alpha_1"], Peru=["alpha_3"])
+    trajectory, graph = play(tiny_corpus, LIST, engine, memory=memory)
+    assert trajectory.answer == "2%; 3%"
+    assert [turn.thought for turn in trajectory.turns] == ["I need (1).", "I need (2).", "I have all of it."]
+    told = [node.summary for node in graph.nodes[1:3]]
+    assert told == ["(1) 2%.", "(1) 2%. (2) 3%." if memory == "summary" else "(2) 3%."]
+
+
+@pytest.mark.parametrize("asked_only", [False, True])
+def test_what_was_not_searched_for_may_be_passed_over(tiny_corpus: Path, asked_only: bool) -> None:
+    engine = ByQuery(Norway=["alpha_3", "alpha_1"], Peru=["alpha_3"])
+    planner = MemoryPlanner([LIST], asked_only=asked_only)
+    environment = MemoryEnvironment(engine, tiny_corpus, MemorySettings(max_pixels=40 * 784, caption="{query}"))
+    [trajectory] = rollout(planner, environment, [LIST], progress=False)
+    graph = MemoryGraph.load(trajectory.graph or [])
+    assert trajectory.answer == "2%; 3%"
+    assert graph.nodes[1].summary == ("(1) 2%." if asked_only else "(1) 2%. (2) 3%.")
+    assert [item.name for item in graph.nodes[1].items] == (["alpha_1"] if asked_only else ["alpha_3", "alpha_1"])
+
+
+@pytest.mark.parametrize("memory", KINDS)
+def test_a_found_answer_is_not_said_to_be_missing(tiny_corpus: Path, memory: MemoryKind) -> None:
+    found, _ = play(tiny_corpus, TWO, ByQuery(**{"Norway_2%": ["alpha_1"], "Peru": ["alpha_3"]}), memory=memory)
+    missed, _ = play(tiny_corpus, TWO, ByQuery(), memory=memory)
+    assert found.turns[-1].thought == "I have all of it."
+    assert missed.turns[-1].thought == "The pages do not hold it."
+
+
 def test_other_hints_come_before_the_question_itself(tiny_corpus: Path) -> None:
     facts = fact(1, "Norway", "2%"), {**fact(3, "Peru", "3%"), "other_hints": ["Lima"]}
     engine = ByQuery(Norway=["alpha_1"], Lima=["alpha_3"])

@@ -33,11 +33,27 @@ def test_long_questions_are_searched_for_part_by_part(pool: DeckPool) -> None:
     samples = [sample for _ in range(80) for sample in draw(rng, 0.0)]
     searches = [sample for sample in samples if sample.kind == "search"]
     asked = [(_text(one.turns[:-1]), _text(one.turns[-1:])) for one in searches]
-    long = [(read, said) for read, said in asked if "Answer each, in this order" in read and "I need to find" in said]
+    long = [(read, said) for read, said in asked if "Answer each, in this order" in read and "I need (" in said]
     assert long
     for read, said in long:
         query = json.loads(re.search(r"<tool_call>(.*)</tool_call>", said)[1])["arguments"]["query"]
         assert re.search(rf"\(\d\) {re.escape(query)}", read), "a part, in its own words"
+
+
+def test_steps_in_words_show_no_image_and_tell_the_answers_in_their_order(pool: DeckPool) -> None:
+    rng, draw = random.Random(1), MemorySteps(pool, long=1.0, in_words=True)
+    samples = [sample for _ in range(60) for sample in draw(rng, 0.0)]
+    assert {sample.kind for sample in samples} == {"search", "answer"}
+    assert not any(sample.images for sample in samples)
+    told = 0
+    for sample in samples:
+        read, said = _text(sample.turns[:-1]), _text(sample.turns[-1:])
+        if sample.kind == "answer" and "Answer each, in this order" in read and "I have all of it" in said:
+            answers = json.loads(re.search(r"<tool_call>(.*)</tool_call>", said)[1])["arguments"]["answer"]
+            for number, value in enumerate(answers.split("; "), start=1):
+                assert f"({number}) {value}." in read
+            told += 1
+    assert told > 5
 
 
 def test_film_steps_show_frames_under_their_seconds_and_keep_those_of_the_box(pool: DeckPool) -> None:

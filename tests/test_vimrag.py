@@ -158,6 +158,21 @@ def test_kinds_of_memory_build_on_each_other(tiny_corpus: Path, memory: str) -> 
     assert bool(graph.nodes[1].items) == (memory in ("multimodal", "energy"))
 
 
+def test_every_item_may_have_what_was_searched_for_before_it(tiny_corpus: Path) -> None:
+    environment = make(tiny_corpus, items=("image", "text"), caption="For {query}", top_k=2)
+    session, trajectory, read = play(environment, look("a", query="exports {1}"), note("x", Picture_1=5), reply("a"))
+    captions = [part.text for part in read[1][-1].parts if isinstance(part, Text)]
+    assert [text for text in captions if "exports" in text] == [
+        "For exports {1}\nPicture 1:\n",
+        "For exports {1}\nPicture 2:\n",
+        "For exports {1}\nText 1:\n",
+        "For exports {1}\nText 2:\n",
+    ]
+    assert "For exports" not in read[2][0].text  # what is remembered has its node's query
+    assert contexts(trajectory, environment.pages) == read
+    assert session.answer == "42"
+
+
 def test_texts_are_items_too(tiny_corpus: Path) -> None:
     environment = make(tiny_corpus, items=("image", "text"), text_chars=6)
     session, trajectory, read = play(environment, look("a"), note("x", Picture_2=1, Text_3=5), reply("a"))

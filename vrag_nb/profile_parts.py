@@ -116,6 +116,7 @@ class VimRAGPart(Part):
     decay: float = Field(default=0.1, ge=0)
     feedback: float = Field(default=0.3, ge=0)
     text_chars: int = Field(default=4000, ge=1)
+    caption: str = ""
 
 
 AGENTS = ("vrag", "vimrag")

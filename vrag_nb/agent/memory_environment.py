@@ -194,13 +194,14 @@ class MemoryEnvironment:
         ranked = sorted(hits, key=lambda hit: hit.rank)
         turn.hits, names = hits, list(dict.fromkeys(hit.page_id for hit in ranked))[: self.settings.top_k]
         shown: list[Observation] = []
+        caption = self.settings.caption.replace("{query}", session.graph[session.node].query)
         for kind in self.kinds:
             number = 0
             for name in names:
                 seen = observations(kind, self.pages.page(name), f"{kind.word} {number + 1}", self.settings)
                 if seen:
                     number += 1
-                    shown += seen
+                    shown += _captioned(caption, seen)
                     turn.memory.offered.append(Offered(label=f"{kind.word} {number}", name=name, kind=kind.name))
         if not shown:
             return self._nothing(session, turn)
@@ -284,3 +285,8 @@ class MemoryEnvironment:
         session.conversation = context(
             session.prompt, session.graph, session.remembered, self.settings, self.pages, words
         )
+
+
+def _captioned(caption: str, seen: Sequence[Observation]) -> list[Observation]:
+    """An item's observations, the caption before all they say."""
+    return [seen[0].model_copy(update={"caption": caption + (seen[0].caption or "")}), *seen[1:]]

@@ -44,12 +44,16 @@ class MemoryPlanner(Policy):
 
     follow_misses: whether the search after a miss is a child of it; else it starts from the question again, and the
     miss is a dead end of the graph.
+    asked_only: a search that was for one page and brought the page of another fact as well is written down for what
+    it was asked, as by a model that can read one thing at a time.
+
+    Of a question that is a list of questions (`parts` in its record) findings and searches have their numbers.
     """
 
     name = "privileged-memory-planner"
 
-    def __init__(self, questions: Sequence[Question], follow_misses: bool = True) -> None:
-        self.follow_misses = follow_misses
+    def __init__(self, questions: Sequence[Question], follow_misses: bool = True, asked_only: bool = False) -> None:
+        self.follow_misses, self.asked_only = follow_misses, asked_only
         self._questions = {question.query: question for question in questions}
         self._longest_first = sorted(self._questions, key=len, reverse=True)
 
@@ -64,7 +68,9 @@ class MemoryPlanner(Policy):
             return Generation.failed("the planner was not told the gold of this question")
         clues, memory = _clues(question), _Memory(opening)
         if any(message.role == "assistant" for message in conversation):
-            return Generation(_written_down(conversation, clues, memory, _span(question)))
+            searched = [clue for clue in clues if not memory.holds(clue.finding)]
+            told = searched[:1] if self.asked_only else searched
+            return Generation(_written_down(conversation, clues, told, memory, _span(question)))
         missing = [clue for clue in clues if not memory.holds(clue.finding)]
         if clues and not missing:
             return Generation(_answer(question.reference_answer, clues, memory))
@@ -73,7 +79,8 @@ class MemoryPlanner(Policy):
         if not open_ones:
             return Generation(_answer(NO_ANSWER if clues else question.reference_answer, clues, memory))
         made = attempts[: attempts.index(open_ones[0])]
-        return Generation(_search(open_ones[0], made, memory, self.follow_misses))
+        number = clues.index(missing[0]) + 1 if _listed(question) else 0
+        return Generation(_search(open_ones[0], made, memory, self.follow_misses, number))
 
 
 class _Memory:
@@ -111,7 +118,7 @@ class _Memory:
 def _clues(question: Question) -> list[_Clue]:
     pages = list(dict.fromkeys(map(question.fact_page_id, question.needed_facts))) or question.gold_page_ids
     clues = []
-    for name in pages:
+    for number, name in enumerate(pages, start=1):
         facts = [fact for fact in question.needed_facts if question.fact_page_id(fact) == name]
         hints = [_plain(hint) for fact in facts for hint in (fact["search_hint"], *fact.get("other_hints", []))]
         whole = _plain(question.query)
@@ -120,10 +127,17 @@ def _clues(question: Question) -> list[_Clue]:
         told = told or ", ".join(
             f"{fact['description'].strip()}: {fact['value']}" for fact in facts if fact.get("value")
         )
-        read = "" if _span(question) or len(question.needed_facts) != 1 else _plain(str(facts[0].get("value") or ""))
-        finding = f"It is {read}." if read else f"{told}." if told else f"{name} is about it."
+        alone = len(question.needed_facts) == 1 or (_listed(question) and len(facts) == 1)
+        read = _plain(str(facts[0].get("value") or "")) if alone and not _span(question) else ""
+        known = f"({number}) {read}." if _listed(question) else f"It is {read}."
+        finding = known if read else f"{told}." if told else f"{name} is about it."
         clues.append(_Clue(name, tuple(dict.fromkeys(queries)), _plain(finding), read))
     return clues
+
+
+def _listed(question: Question) -> bool:
+    """Whether it is a list of questions, which its record then names."""
+    return bool((question.meta_info.model_extra or {}).get("parts"))
 
 
 def _span(question: Question) -> tuple[float, float] | None:
@@ -145,24 +159,29 @@ def _missed(query: str) -> str:
     return f"Nothing yet with the words {query!r}."
 
 
-def _search(query: str, made: Sequence[str], memory: _Memory, follow_misses: bool) -> str:
-    """A search, and what it follows from: the question, or the miss before it."""
+def _search(query: str, made: Sequence[str], memory: _Memory, follow_misses: bool, number: int) -> str:
+    """A search, and what it follows from: the question, or the miss before it; `number`: of several clues which one."""
     parents = (memory.asking(made)[-1:] if follow_misses else []) or [ROOT]
-    thought = "Not the right page: in other words." if made else "I need to find the page."
+    first = f"I need ({number})." if number else "I need to find the page."
+    thought = "Not the right page: in other words." if made else first
     return _call(thought, "retrieve", {"id": memory.next_name(), "parent_ids": parents, "query": query})
 
 
 def _written_down(
-    conversation: Conversation, clues: Sequence[_Clue], memory: _Memory, span: tuple[float, float] | None
+    conversation: Conversation,
+    clues: Sequence[_Clue],
+    missing: Sequence[_Clue],
+    memory: _Memory,
+    span: tuple[float, float] | None,
 ) -> str:
-    """What the search brought: gold pages are kept, once each, all else is dropped; a running summary is told again."""
+    """What the search brought: gold pages of what is `missing` are kept, once each, all else is dropped; a running
+    summary is told again."""
     query, items = _last_search(conversation)
     shown = [item.page_id for item in items]
-    missing = [clue for clue in clues if not memory.holds(clue.finding)]
     seen = [clue for clue in missing if clue.page_id in shown]
     told = [clue.finding for clue in seen]
     if not missing or missing[0] not in seen:
-        told.append(_missed(query))
+        told.append(_missed(query) if memory.running else "It is not there.")  # a node has its query
     if memory.running:
         known = [clue.finding for clue in clues if memory.holds(clue.finding)]
         tried = [_missed(one) for clue in clues for one in clue.queries if memory.tried(one)]
@@ -177,7 +196,8 @@ def _written_down(
 def _answer(text: str, clues: Sequence[_Clue], memory: _Memory) -> str:
     found = memory.naming([clue.finding for clue in clues])
     parents = found or [node["id"] for node in memory.nodes[1:]] or [ROOT]
-    thought = "I have all of it." if found else "The pages do not hold it."
+    held = found or any(memory.holds(clue.finding) for clue in clues)
+    thought = "I have all of it." if held else "The pages do not hold it."
     return _call(thought, "answer", {"parent_ids": parents, "answer": text})
 
 
@@ -198,7 +218,8 @@ def _judged(item: _Item, useful: bool, span: tuple[float, float] | None) -> dict
     return judged
 
 
-_HEAD = re.compile(r"(?:\n(?P<label>[A-Z][a-z]+ \d+)(?:, [^\n]*)?:\n)?(?:\n(?P<second>\d+\.\d) s:\n)?")  # a caption
+# What stands before an item: words of the settings, its label, the second of a frame.
+_HEAD = re.compile(r"[^\n]*(?:\n(?P<label>[A-Z][a-z]+ \d+)(?:, [^\n]*)?:\n)?(?:\n(?P<second>\d+\.\d) s:\n)?")
 
 
 def _last_search(conversation: Conversation) -> tuple[str, list[_Item]]:

@@ -38,8 +38,8 @@ class MemorySettings(BaseModel):
     top_k: pages one search shows. items: as what a page is offered, "image", "text" (its text layer) or both.
     min_pixels, max_pixels, factor: the budget of one image that a search shows. memory_pixels, memory_items: pixels of
     all remembered images together, and how many there are at most. decay, feedback: lambda and gamma of the energies.
-    text_chars: characters of one text at most. formats, memorise_text, forced_text, nothing_found_text: what the
-    environment says.
+    text_chars: characters of one text at most. caption: what is said before each item that a search shows; {query}
+    stands for its query. formats, memorise_text, forced_text, nothing_found_text: what the environment says.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -55,6 +55,7 @@ class MemorySettings(BaseModel):
     decay: float = Field(default=DECAY, ge=0)
     feedback: float = Field(default=FEEDBACK, ge=0)
     text_chars: int = Field(default=4000, ge=1)
+    caption: str = ""
     system: str | None = None
     formats: str = "Call one of add_search_node, summarize_and_memorize and add_answer_node, as JSON in <tool_call>."
     memorise_text: str = "Write down now what this brought: call summarize_and_memorize."

@@ -15,10 +15,10 @@ from PIL import Image as PILImage
 
 from vrag_nb.agent.memory_environment import MemoryEnvironment
 from vrag_nb.agent.memory_expert import MemoryPlanner
-from vrag_nb.agent.memory_session import MemorySettings
+from vrag_nb.agent.memory_session import MemoryKind, MemorySettings
 from vrag_nb.agent.policy import Conversation, Generation, Image
 from vrag_nb.agent.searching import Engine
-from vrag_nb.evaluation.long_questions import long_questions
+from vrag_nb.evaluation.long_questions import QUERY_TYPE, long_questions
 from vrag_nb.nano.deck_tasks import BUDGET, DeckPool, DrawnPage, look_for
 from vrag_nb.nano.expert import DeckPages, FlawedSearch
 from vrag_nb.nano.film_tasks import FilmPages
@@ -26,9 +26,15 @@ from vrag_nb.nano.samples import Sample
 from vrag_nb.records import Question, page_id
 
 Kind = Literal["search", "found", "missed", "answer"]
-WEIGHTS: dict[Kind, float] = {"search": 1.0, "found": 5.0, "missed": 2.5, "answer": 1.5}  # of the kinds of steps
-SETTINGS = MemorySettings(top_k=2, max_steps=12, min_pixels=BUDGET.min_pixels, max_pixels=BUDGET.max_pixels)
+Weights = dict[Kind, float]  # of the kinds of steps
+WEIGHTS: Weights = {"search": 1.0, "found": 5.0, "missed": 2.5, "answer": 1.5}
+WORDED: Weights = {"search": 1.0, "found": 0.0, "missed": 0.0, "answer": 3.0}  # these two show no image
+SETTINGS = MemorySettings(
+    top_k=2, max_steps=20, min_pixels=BUDGET.min_pixels, max_pixels=BUDGET.max_pixels, caption="{query}"
+)
 FILM_SETTINGS = SETTINGS.model_copy(update={"items": ("image", "video")})
+MEMORIES: list[MemoryKind] = ["multimodal", "multimodal", "graph", "summary"]
+SHOWN = (1, 1, 2)  # pages that a search shows, drawn for every question
 PROMPT = "vimrag_nano"
 Step = tuple[Conversation, str]  # what the expert read, and what it said then
 
@@ -38,13 +44,22 @@ class MemorySteps:
 
     Mostly of a question whose answer can be read when its page is shown whole (`legible`: this share), for nothing can
     be cropped here; of the others the steps are learned, not the reading. Any kind of memory, multimodal half the time.
-    long: the share of questions that are two or three asked as one, each of which is then searched for.
+    long: the share of questions that are two to four asked as one, each of which is then searched for.
+    in_words: only memories in words, and only steps that show no image: a search and an answer are a sixth of the
+    tokens of what is written down about pages, and all there is to learn about long questions.
     """
 
     def __init__(
-        self, pool: DeckPool, prompt: str = PROMPT, legible: float = 0.85, recall: float = 0.5, long: float = 0.0
+        self,
+        pool: DeckPool,
+        prompt: str = PROMPT,
+        legible: float = 0.85,
+        recall: float = 0.5,
+        long: float = 0.0,
+        in_words: bool = False,
     ) -> None:
         self.pool, self.prompt, self.legible, self.recall, self.long = pool, prompt, legible, recall, long
+        self.memories, self.weights = (MEMORIES[2:], WORDED) if in_words else (MEMORIES, WEIGHTS)
 
     def __call__(self, rng: random.Random, difficulty: float) -> list[Sample]:
         pages, questions = self.pool.pick(rng)
@@ -60,7 +75,8 @@ class MemorySteps:
             for words in (question.query, fact["search_hint"], *fact.get("other_hints", []))
         }
         engine = FlawedSearch(store.names, gold, rng, self.recall)
-        chosen = _chosen(_played(question, store, engine, SETTINGS, self.prompt, rng), rng)
+        settings = SETTINGS.model_copy(update={"memory": rng.choice(self.memories), "top_k": rng.choice(SHOWN)})
+        chosen = _chosen(_played(question, store, engine, settings, self.prompt), rng, self.weights)
         return [_sample(kind, question, pages, *step) for kind, step in chosen]
 
 
@@ -81,7 +97,8 @@ class FilmSteps:
         question = _with_second_try(question)
         gold = {words: question.gold_page_ids[0] for words in (question.query, _again(question.query))}
         engine = FlawedSearch(store.names, gold, rng, self.recall)
-        chosen = _chosen(_played(question, store, engine, FILM_SETTINGS, self.prompt, rng), rng)
+        settings = FILM_SETTINGS.model_copy(update={"memory": rng.choice(MEMORIES), "top_k": rng.choice(SHOWN)})
+        chosen = _chosen(_played(question, store, engine, settings, self.prompt), rng)
         return [
             Sample(f"film {kind}", [*_turns(read), ("assistant", [said])], learn_from=len(read))
             for kind, (read, said) in chosen
@@ -99,9 +116,9 @@ def _with_second_try(question: Question) -> Question:
 
 
 def _several(questions: Sequence[Question], rng: random.Random) -> Question | None:
-    """Two or three of the questions as one, each first searched for in its own words; None for too few pages."""
+    """Two to four of the questions as one, each first searched for in its own words; None for too few pages."""
     try:
-        joined = rng.choice(long_questions(questions, rng.choice([2, 3]), rng.randrange(2**31)))
+        joined = rng.choice(long_questions(questions, rng.choice([2, 3, 4]), rng.randrange(2**31)))
     except ValueError:
         return None
     if not joined.needed_facts:
@@ -114,13 +131,10 @@ def _several(questions: Sequence[Question], rng: random.Random) -> Question | No
     return joined.model_copy(update={"meta_info": meta})
 
 
-def _played(
-    question: Question, store: DeckPages, engine: Engine, settings: MemorySettings, prompt: str, rng: random.Random
-) -> list[Step]:
-    """The expert's steps, with any kind of memory; none where it did not get to the right answer."""
-    memory = rng.choice(["multimodal", "multimodal", "graph", "summary"])
-    environment = MemoryEnvironment(engine, store, settings.model_copy(update={"memory": memory}), prompt)
-    expert, session, steps = MemoryPlanner([question]), environment.start(question), []
+def _played(question: Question, store: DeckPages, engine: Engine, settings: MemorySettings, prompt: str) -> list[Step]:
+    """The expert's steps; none where it did not get to the right answer."""
+    environment = MemoryEnvironment(engine, store, settings, prompt)
+    expert, session, steps = MemoryPlanner([question], asked_only=True), environment.start(question), []
     while not session.done:
         said: Generation = expert.generate([session.conversation])[0]
         steps.append((session.conversation, said.text))
@@ -128,10 +142,10 @@ def _played(
     return steps if session.error is None and session.answer == question.reference_answer else []
 
 
-def _chosen(steps: Sequence[Step], rng: random.Random) -> list[tuple[Kind, Step]]:
-    """One of the steps, by WEIGHTS, and its kind; nothing of none."""
+def _chosen(steps: Sequence[Step], rng: random.Random, weights: Weights = WEIGHTS) -> list[tuple[Kind, Step]]:
+    """One of the steps, by its kind's weight, and its kind; nothing of none."""
     kinds = [_kind(said) for _, said in steps]
-    return rng.choices(list(zip(kinds, steps, strict=True)), [WEIGHTS[kind] for kind in kinds]) if steps else []
+    return rng.choices(list(zip(kinds, steps, strict=True)), [weights[kind] for kind in kinds]) if steps else []
 
 
 def _kind(said: str) -> Kind:
@@ -155,7 +169,12 @@ def _sample(kind: Kind, question: Question, pages: list[DrawnPage], read: Conver
     words, glyphs = zip(
         *((pages[number - 1].words_in(), pages[number - 1].glyphs_in()) for number in shown), strict=True
     )
-    return Sample(kind, turns, learned, words=words, looks=[look for look in looks if look], glyphs=glyphs)
+    told = [look for look in looks if look and (look.printed in said if look.printed else not _long(question))]
+    return Sample(kind, turns, learned, words=words, looks=told, glyphs=glyphs)
+
+
+def _long(question: Question) -> bool:
+    return question.meta_info.query_type == QUERY_TYPE
 
 
 def _turns(read: Conversation) -> list[tuple[str, list[str | PILImage.Image]]]:

@@ -13,13 +13,13 @@
 4. Lessons on pages drawn for them, from the mean of stage 3's weights, which know the protocol and have unlearned to
    read, and the nano agent's: single steps of the same expert (`nano.memory_tasks`) beside the agent's own turns
    (`nano.expert`), then without these, whose protocol is another.
-5. Only with `--widen CHECKPOINT`, a checkpoint of stage 4, in place of the stages before: lessons under the nano
-   agent's tower, which has learned to read better since, in place of the checkpoint's own; beside single questions some
-   that are several asked as one, and films of the decks. What it made is not better yet and not shipped (model card).
+5. Only with `--settle CHECKPOINT`, in place of the stages before: lessons as in stage 4, and among them questions that
+   are several asked as one, whose searches and answers are learned in words alone, and films of the decks; first the
+   calls under the tower as it is, then all of the model, its tower asked for letters in every step (`nano.seeing`).
 
 `--lessons-from CHECKPOINT` begins with stage 4, on other weights than stage 3's (the shipped ones were made so, from
 earlier ones of stage 3). Stage 5 may run in several processes (`torchrun --nproc-per-node 2 -m
-vrag_nb.nano.vimrag_recipe --widen ...`). Every stage goes on where it was cut short.
+vrag_nb.nano.vimrag_recipe --settle ...`). Every stage goes on where it was cut short.
 """
 
 from __future__ import annotations
@@ -48,9 +48,11 @@ from vrag_nb.nano.expert import ExpertTurns
 from vrag_nb.nano.looking import WEIGHTS
 from vrag_nb.nano.memory_tasks import FilmSteps, MemorySteps
 from vrag_nb.nano.model import save_checkpoint
-from vrag_nb.nano.plan import Recipe, mixed_deck
+from vrag_nb.nano.optimisation import training_device
+from vrag_nb.nano.plan import Recipe, mixed_deck, tower_windows
 from vrag_nb.nano.samples import WORD, Sample
 from vrag_nb.nano.scribbles import random_word
+from vrag_nb.nano.seeing import WindowLessons
 from vrag_nb.paths import project_path
 from vrag_nb.profiles import Profile, load_profile, sample
 from vrag_nb.records import Question
@@ -164,24 +166,48 @@ def teach(practised: Path, agent: Path, out: Path, seconds: Sequence[float], see
     _lessons(out / "lessons" / "weights", [_steps(pool, 16)], out / "alone", seconds[1], seed + 1, 0.5)
 
 
-def under_tower(taught: Path, agent: Path) -> Qwen2_5_VLForConditionalGeneration:
-    """The language model of `taught` under the vision tower of `agent`."""
-    model = Qwen2_5_VLForConditionalGeneration.from_pretrained(taught, dtype=torch.float32)
-    seeing = Qwen2_5_VLForConditionalGeneration.from_pretrained(agent, dtype=torch.float32)
-    model.model.visual.load_state_dict(seeing.model.visual.state_dict())
-    return model
-
-
-def widen(taught: Path, agent: Path, out: Path, seconds: float, seed: int) -> None:
-    """Stage 5: the final weights in `out / "widened" / "weights"`."""
-    model = under_tower(taught, agent)
+def begin(start: Path, out: Path, seconds: float, seed: int) -> None:
+    """Stage 5's first part: the calls themselves, in small batches under the tower as it is; in `out / "begun"`."""
+    model = Qwen2_5_VLForConditionalGeneration.from_pretrained(start, dtype=torch.float32)
+    processor = AutoProcessor.from_pretrained(start)
+    train_streams(
+        model, processor, settling(Recipe(seed=seed), (2, 3, 1, 2)), out / "begun", seconds, seed=seed,
+        muon_lr=2e-3, adamw_lr=6e-4, decay=0.3, decision_weight=0.5,
+        looking_weights={name: 0.3 * weight for name, weight in WEIGHTS.items()},
+    )  # fmt: skip
     if replicas.rank() == 0:
-        save_checkpoint(model, AutoProcessor.from_pretrained(taught), out / "moved")
+        save_checkpoint(model, processor, out / "begun" / "weights")
     replicas.wait()
-    pool, processes = DeckPool(partial(mixed_deck, Recipe(seed=seed)), size=14, draws_per_deck=60), replicas.count()
-    steps = Stream("memory", MemorySteps(pool, long=0.2), max(1, 12 // processes), buckets=6)
-    films = Stream("film", FilmSteps(pool), max(1, 4 // processes), buckets=4)
-    _lessons(out / "moved", [steps, films], out / "widened", seconds, seed + 2, 0.5)
+
+
+def settle(start: Path, out: Path, seconds: float, seed: int) -> None:
+    """The second part of stage 5: the final weights in `out / "settled" / "weights"`."""
+    torch.manual_seed(seed)
+    model = Qwen2_5_VLForConditionalGeneration.from_pretrained(start, dtype=torch.float32)
+    recipe, on_cpu = Recipe(seed=seed), training_device().type == "cpu"
+    windows = WindowLessons(model.model.visual, tower_windows(recipe), 16, seed=seed, compiled=on_cpu)
+    if not (out / "settled" / "state.pt").is_file():
+        windows.acquaint()
+    processor = AutoProcessor.from_pretrained(start)
+    train_streams(
+        model, processor, settling(recipe, (6, 4, 2, 4)), out / "settled", seconds, seed=seed,
+        muon_lr=1e-3, adamw_lr=3e-4, decay=0.8, vision="all", windows=windows, decision_weight=0.5,
+        looking_weights={name: 0.3 * weight for name, weight in WEIGHTS.items()},
+    )  # fmt: skip
+    if replicas.rank() == 0:
+        save_checkpoint(model, processor, out / "settled" / "weights")
+
+
+def settling(recipe: Recipe, batches: Sequence[int]) -> list[Stream]:
+    """Steps over pages, steps in words alone, most of them of long questions, steps over films, the agent's turns."""
+    pool = DeckPool(partial(mixed_deck, recipe, drawn=0.8), size=14, draws_per_deck=60)
+    draws: dict[str, Callable[[random.Random, float], Sample | list[Sample]]] = {
+        "memory": MemorySteps(pool, long=0.3),
+        "words": MemorySteps(pool, long=0.8, in_words=True),
+        "film": FilmSteps(pool),
+        "turn": ExpertTurns(pool),
+    }
+    return [Stream(name, draw, size, buckets=4) for (name, draw), size in zip(draws.items(), batches, strict=True)]
 
 
 def _steps(pool: DeckPool, batch_size: int) -> Stream:
@@ -209,20 +235,22 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2000, help="of stage 3")
     parser.add_argument("--lesson-seconds", type=float, nargs=2, default=[2300, 2000], help="of stage 4's two halves")
     parser.add_argument("--lessons-from", help="a checkpoint that knows the protocol, in place of stages 1 to 3")
-    parser.add_argument("--widen", help="a checkpoint of stage 4, in place of stages 1 to 4")
-    parser.add_argument("--widen-seconds", type=float, default=3600, help="of stage 5")
+    parser.add_argument("--settle", help="a checkpoint, of the agent's too, in place of stages 1 to 4")
+    parser.add_argument("--settle-seconds", type=float, nargs=2, default=[600, 3600], help="of stage 5's two parts")
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     replicas.join()
     profile, out = load_profile(options.profile), project_path(options.out)
     agent = project_path(profile.base_checkpoint)
-    if options.widen:
+    if options.settle:
         with flushed_denormals():
-            widen(project_path(options.widen), agent, out, options.widen_seconds, profile.taught.seed)
+            first, then = options.settle_seconds
+            begin(project_path(options.settle), out, first, profile.taught.seed + 2)
+            settle(out / "begun" / "weights", out, then, profile.taught.seed + 3)
     else:
         _taught(profile, options, out, agent)
-    made = out / ("widened" if options.widen else "alone") / "weights"
+    made = out / ("settled" if options.settle else "alone") / "weights"
     print(f"{made}: copy it to data/models/nano-vimrag to ship it")
 
 
