@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import re
 import subprocess
@@ -32,7 +33,7 @@ from vrag_nb.nano.patches import seen, tower_inputs
 from vrag_nb.nano.plan import processor_of
 from vrag_nb.nano.plan import tokenizer as make_tokenizer
 from vrag_nb.nano.reading import draw_scribble, train_reading
-from vrag_nb.nano.samples import Sample, collate, decisions, encode, exact_match
+from vrag_nb.nano.samples import Sample, collate, decisions, encode, exact_match, thought_loss
 from vrag_nb.nano.scribbles import scribble
 from vrag_nb.nano.tokenizer import build_tokenizer
 from vrag_nb.nano.wording import copied_words
@@ -132,6 +133,20 @@ def test_decisions_are_the_first_words_of_learned_thoughts():
     assert loss.item() == pytest.approx(30.0 / 2)
     loss, rows, right = decisions(logits, labels[1:2], tokenizer)
     assert (loss.item(), len(rows), len(right)) == (0.0, 0, 0)
+
+
+def test_thoughts_are_learned_to_their_end_and_nothing_behind_them():
+    tokenizer = make_tokenizer()
+    said = tokenizer.encode("<think>no.</think>on")
+    labels = torch.tensor([[IGNORE, *said], [IGNORE] * (len(said) + 1)])
+    end = said.index(tokenizer.convert_tokens_to_ids("</think>"))
+    logits = torch.zeros(2, labels.shape[1], len(tokenizer), requires_grad=True)
+    loss = thought_loss(logits, labels, tokenizer)
+    assert loss.item() == pytest.approx(math.log(len(tokenizer)))
+    loss.backward()
+    asked = logits.grad.abs().sum(-1).nonzero().tolist()
+    assert asked == [[0, place] for place in range(1, end + 1)]  # each gives the next one, the last of them the end
+    assert thought_loss(logits, labels[1:].expand(2, -1), tokenizer).item() == 0
 
 
 def test_what_is_sought_is_in_the_table_or_is_not():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import random
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -22,9 +20,6 @@ from vrag_nb.nano import vimrag_recipe
 from vrag_nb.nano.aligning import Stream
 from vrag_nb.nano.vimrag_recipe import (
     SHARES,
-    memory_rows,
-    reworded,
-    reworded_calls,
     sample_memories,
     shared_out,
     with_memory,
@@ -54,30 +49,7 @@ def test_every_memory_is_sampled_into_one_data_set(tiny_corpus: Path, tiny_vlm_f
     assert any(ITEMS_HEAD in opening.text and opening.images for opening in openings)
 
 
-def test_reworded_calls_quote_their_question_and_rows_become_samples(
-    tiny_corpus: Path, tiny_vlm_folder: Path, tmp_path: Path
-) -> None:
-    agent = VimRAGPart(kind="vimrag", prompt="vimrag_nano", top_k=1, max_steps=6, max_pixels=40 * 784)
-    one = profile(tiny_corpus, tiny_vlm_folder).model_copy(update={"agent": agent})
-    query = "Which of the twelve harbours in 2019 shipped 4711 barrels?"
-    questions = [question(f"q{number}", page=1, query=f"{query} ({number})") for number in range(4)]
-    data = sample_memories(one, questions, tmp_path, RankedEngine())
-    rng = random.Random(0)
-    calls, rows = reworded_calls(data), memory_rows(data)
-    for _ in range(5):
-        (_, [asked]), (_, [said]) = calls(rng, 0).turns
-        quoted = json.loads(str(said).partition("<tool_call>")[2].partition("</tool_call>")[0])["arguments"]["query"]
-        assert quoted in str(asked)
-        assert not quoted.startswith(query)
-        sample = rows(rng, 0)
-        assert [role for role, _ in sample.turns][:2] == ["user", "assistant"]
-        assert all(image.width % 28 == 0 == image.height % 28 for image in sample.images)
-    assert reworded(random.Random(1), "a of 12") == "a of 12"
-
-
-def test_each_part_of_stage_five_teaches_what_the_one_before_made(
-    tiny_vlm_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_settle_teaches_what_begin_made(tiny_vlm_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     taught: list[tuple[Path, list[str], float, dict[str, Any]]] = []
 
     def one_more(model: nn.Module, processor: Any, streams: list[Stream], folder: Path, seconds: float, **options: Any):
@@ -89,12 +61,12 @@ def test_each_part_of_stage_five_teaches_what_the_one_before_made(
     monkeypatch.setattr(vimrag_recipe, "train_streams", one_more)
     monkeypatch.setattr(vimrag_recipe, "tower_windows", lambda recipe: None)
     monkeypatch.setattr(vimrag_recipe, "WindowLessons", lambda *given, **options: Mock(name="windows"))
-    vimrag_recipe.begin(tiny_vlm_folder, tmp_path, 60, seed=1)
-    vimrag_recipe.settle(tmp_path / "begun" / "weights", tmp_path, 240, seed=2)
+    begun = vimrag_recipe.begin(tiny_vlm_folder, tmp_path, 60, seed=1)
+    settled = vimrag_recipe.settle(begun, tmp_path, 240, seed=2)
     assert [(folder.name, seconds) for folder, _, seconds, _ in taught] == [("begun", 60), ("settled", 240)]
     assert taught[0][1] == taught[1][1] == ["memory", "words", "film", "turn"]
     assert ["windows" in options for *_, options in taught] == [False, True]
     known = Qwen2_5_VLForConditionalGeneration.from_pretrained(tiny_vlm_folder, dtype=torch.float32).state_dict()
-    made = Qwen2_5_VLForConditionalGeneration.from_pretrained(tmp_path / "settled" / "weights", dtype=torch.float32)
+    made = Qwen2_5_VLForConditionalGeneration.from_pretrained(settled, dtype=torch.float32)
     for name, value in made.state_dict().items():
         torch.testing.assert_close(value, known[name] + 2, atol=0.02, rtol=0)  # kept in half precision

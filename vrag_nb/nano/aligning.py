@@ -32,7 +32,7 @@ from vrag_nb.nano.optimisation import Optimisers, compile_layers, to_training_fo
 from vrag_nb.nano.patches import seen, tower_inputs
 from vrag_nb.nano.reading import Level
 from vrag_nb.nano.replay import Replay
-from vrag_nb.nano.samples import Sample, collate_texts, decisions, exact_match, looking_targets
+from vrag_nb.nano.samples import Sample, collate_texts, decisions, exact_match, looking_targets, thought_loss
 from vrag_nb.nano.seeing import WindowLessons
 from vrag_nb.nano.training import Training
 
@@ -192,6 +192,7 @@ def train_streams(
     looking_weights: Mapping[str, float] | None = None,
     windows: WindowLessons | None = None,
     decision_weight: float = 0.0,
+    thought_weight: float = 0.0,
     workers: int = 1,
     times: int = 1,
     save_every: int = 50,
@@ -205,6 +206,8 @@ def train_streams(
     windows: the tower is asked for their cells in every step, so that what of it learns goes on reading.
     decision_weight: of a loss on the first words of thoughts (`samples.decisions`), one token of dozens in the loss on
     all of them.
+    thought_weight: of a loss on all words of thoughts, where what is read is said: a call around them is long and the
+    same every time.
     times: batches are so many times as large as their streams say.
     compile_text: compile the language model first (a minute, then 1.6 times as fast); needs a C++ compiler, so it is
     left out where there is none, and on a GPU.
@@ -230,11 +233,12 @@ def train_streams(
     by_name, groups = {stream.name: stream for stream in streams}, list(grouped(streams))
     supply = Replay(loader, groups, lambda drawn: drawn.group) if device.type == "cuda" else loader
     model.train()
+    weights = (decision_weight, thought_weight)
     for _ in training:
         tokens = 0
         for _ in groups:
             drawn: Drawn = training.next(supply)
-            output, rest = _answered(model, drawn.to(device), looking, decision_weight, processor.tokenizer)
+            output, rest = _answered(model, drawn.to(device), looking, weights, processor.tokenizer)
             ((output.loss + rest.loss) / len(groups)).backward()
             training.tell(**{f"loss/{drawn.group}": output.loss.item()})
             shares.update("match", [drawn.kinds[row] for row in rest.rows], rest.matches)
@@ -280,10 +284,11 @@ def _answered(
     model: Qwen2_5_VLForConditionalGeneration,
     drawn: Drawn,
     looking: Looking,
-    decision_weight: float,
+    weights: tuple[float, float],
     tokenizer: PreTrainedTokenizerBase,
 ) -> tuple[Any, _Rest]:
-    """The model's output on a batch that lies where the model does, and the rest."""
+    """The model's output on a batch that lies where the model does, and the rest; `weights`: as of `train_streams`, of
+    decisions and of thoughts."""
     encoded = None
     if drawn.images:
         tokens = seen(model.model.visual, drawn.images)
@@ -293,7 +298,10 @@ def _answered(
     labels = drawn.texts["labels"]
     decision_loss, thoughts, chosen = decisions(output.logits, labels, tokenizer)
     rows, matches = exact_match(output.logits.detach(), labels)
+    decision_weight, thought_weight = weights
     loss = look_loss + decision_weight * decision_loss
+    if thought_weight:
+        loss = loss + thought_weight * thought_loss(output.logits, labels, tokenizer)
     return output, _Rest(loss, rows.tolist(), matches, thoughts.tolist(), chosen, pointed)
 
 

@@ -30,11 +30,10 @@ Weights = dict[Kind, float]  # of the kinds of steps
 WEIGHTS: Weights = {"search": 1.0, "found": 5.0, "missed": 2.5, "answer": 1.5}
 WORDED: Weights = {"search": 1.0, "found": 0.0, "missed": 0.0, "answer": 3.0}  # these two show no image
 SETTINGS = MemorySettings(
-    top_k=2, max_steps=20, min_pixels=BUDGET.min_pixels, max_pixels=BUDGET.max_pixels, caption="{query}"
+    top_k=1, max_steps=20, min_pixels=BUDGET.min_pixels, max_pixels=BUDGET.max_pixels, caption="{query}"
 )
 FILM_SETTINGS = SETTINGS.model_copy(update={"items": ("image", "video")})
 MEMORIES: list[MemoryKind] = ["multimodal", "multimodal", "graph", "summary"]
-SHOWN = (1, 1, 2)  # pages that a search shows, drawn for every question
 PROMPT = "vimrag_nano"
 Step = tuple[Conversation, str]  # what the expert read, and what it said then
 
@@ -53,7 +52,7 @@ class MemorySteps:
         self,
         pool: DeckPool,
         prompt: str = PROMPT,
-        legible: float = 0.85,
+        legible: float = 1.0,
         recall: float = 0.5,
         long: float = 0.0,
         in_words: bool = False,
@@ -75,7 +74,7 @@ class MemorySteps:
             for words in (question.query, fact["search_hint"], *fact.get("other_hints", []))
         }
         engine = FlawedSearch(store.names, gold, rng, self.recall)
-        settings = SETTINGS.model_copy(update={"memory": rng.choice(self.memories), "top_k": rng.choice(SHOWN)})
+        settings = SETTINGS.model_copy(update={"memory": rng.choice(self.memories)})
         chosen = _chosen(_played(question, store, engine, settings, self.prompt), rng, self.weights)
         return [_sample(kind, question, pages, *step) for kind, step in chosen]
 
@@ -97,7 +96,7 @@ class FilmSteps:
         question = _with_second_try(question)
         gold = {words: question.gold_page_ids[0] for words in (question.query, _again(question.query))}
         engine = FlawedSearch(store.names, gold, rng, self.recall)
-        settings = FILM_SETTINGS.model_copy(update={"memory": rng.choice(MEMORIES), "top_k": rng.choice(SHOWN)})
+        settings = FILM_SETTINGS.model_copy(update={"memory": rng.choice(MEMORIES)})
         chosen = _chosen(_played(question, store, engine, settings, self.prompt), rng)
         return [
             Sample(f"film {kind}", [*_turns(read), ("assistant", [said])], learn_from=len(read))

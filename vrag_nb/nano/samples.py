@@ -270,6 +270,16 @@ def exact_match(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tenso
     return starts.nonzero()[:, 0], matches
 
 
+def thought_loss(logits: torch.Tensor, labels: torch.Tensor, tokenizer: PreTrainedTokenizerBase) -> torch.Tensor:
+    """The mean cross-entropy of the tokens of learned thoughts, their end included; 0 where there is none."""
+    opened = (labels == token_id(tokenizer, "<think>")).cumsum(1)
+    closed = (labels == token_id(tokenizer, "</think>")).cumsum(1)
+    inside = (opened > closed)[:, :-1]  # the tokens that are followed by one of a thought, or by its end
+    if not inside.any():
+        return logits.new_zeros(())
+    return torch.nn.functional.cross_entropy(logits[:, :-1][inside].float(), labels[:, 1:][inside])
+
+
 def decisions(
     logits: torch.Tensor, labels: torch.Tensor, tokenizer: PreTrainedTokenizerBase
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
