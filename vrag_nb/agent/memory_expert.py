@@ -16,7 +16,7 @@ from vrag_nb.agent.memory_actions import TOOLS
 from vrag_nb.agent.memory_context import GRAPH_HEAD, SUMMARY_HEAD
 from vrag_nb.agent.memory_graph import ROOT
 from vrag_nb.agent.policy import Conversation, Generation, Image, Policy
-from vrag_nb.records import Question, timed
+from vrag_nb.records import Question
 
 NO_ANSWER = "not answerable"  # what VimRAG's prompt asks for where the pages do not hold it
 
@@ -123,12 +123,10 @@ def _clues(question: Question) -> list[_Clue]:
         hints = [_plain(hint) for fact in facts for hint in (fact["search_hint"], *fact.get("other_hints", []))]
         whole = _plain(question.query)
         queries = [*hints, whole] if len(pages) > 1 else [whole, *hints]
-        told = f"{question.reference_answer} from {_span_words(question)}" if _span(question) else ""
-        told = told or ", ".join(
-            f"{fact['description'].strip()}: {fact['value']}" for fact in facts if fact.get("value")
-        )
+        told = ", ".join(f"{fact['description'].strip()}: {fact['value']}" for fact in facts if fact.get("value"))
         alone = len(question.needed_facts) == 1 or (_listed(question) and len(facts) == 1)
-        read = _plain(str(facts[0].get("value") or "")) if alone and not _span(question) else ""
+        value = str(facts[0].get("value") or "") if alone else ""
+        read = _plain(question.reference_answer if _span(question) else value)
         known = f"({number}) {read}." if _listed(question) else f"It is {read}."
         finding = known if read else f"{told}." if told else f"{name} is about it."
         clues.append(_Clue(name, tuple(dict.fromkeys(queries)), _plain(finding), read))
@@ -144,11 +142,6 @@ def _span(question: Question) -> tuple[float, float] | None:
     """From which second to which a video shows the answer; None for other questions."""
     span = (question.meta_info.model_extra or {}).get("reference_span")
     return (float(span[0]), float(span[1])) if span is not None else None
-
-
-def _span_words(question: Question) -> str:
-    start, end = _span(question) or (0.0, 0.0)
-    return f"{timed(start)} to {timed(end)}"
 
 
 def _plain(text: str) -> str:
