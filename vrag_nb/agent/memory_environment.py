@@ -289,4 +289,4 @@ class MemoryEnvironment:
 
 def _captioned(caption: str, seen: Sequence[Observation]) -> list[Observation]:
     """An item's observations, the caption before all they say."""
-    return [seen[0].model_copy(update={"caption": caption + (seen[0].caption or "")}), *seen[1:]]
+    return [seen[0].model_copy(update={"caption": caption + seen[0].caption}), *seen[1:]]
