@@ -153,7 +153,7 @@ def _missed(query: str) -> str:
 
 
 def _search(query: str, made: Sequence[str], memory: _Memory, follow_misses: bool, number: int) -> str:
-    """A search, and what it follows from: the question, or the miss before it; `number`: of the part it is for, or 0."""
+    """A search, and what it follows from: the question, or the miss before it. number: of the part it is for, or 0."""
     parents = (memory.asking(made)[-1:] if follow_misses else []) or [ROOT]
     first = f"I need ({number})." if number else "I need to find the page."
     thought = "Not the right page: in other words." if made else first
