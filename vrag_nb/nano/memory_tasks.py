@@ -41,8 +41,8 @@ Step = tuple[Conversation, str]  # what the expert read, and what it said then
 class MemorySteps:
     """Draws single steps of the expert: the context of a cycle, and what it says there.
 
-    Mostly of a question whose answer can be read when its page is shown whole (`legible`: this share), for nothing can
-    be cropped here; of the others the steps are learned, not the reading. Any kind of memory, multimodal half the time.
+    `legible`: the share of questions whose answer can be read when its page is shown whole, for nothing can be cropped
+    here; of others the steps are learned, not the reading. Any kind of memory, multimodal half the time.
     long: the share of questions that are two to four asked as one, each of which is then searched for.
     in_words: only memories in words, and only steps that show no image: a search and an answer are a sixth of the
     tokens of what is written down about pages, and all there is to learn about long questions.
