@@ -31,9 +31,6 @@ def _text(turns: list[tuple[str, list[str | Image.Image]]]) -> str:
 def test_long_questions_are_searched_for_part_by_part(pool: DeckPool) -> None:
     rng, draw = random.Random(0), MemorySteps(pool, long=1.0)
     samples = [sample for _ in range(80) for sample in draw(rng, 0.0)]
-    looks = [(look, _text(sample.turns[-1:])) for sample in samples for look in sample.looks]
-    assert looks
-    assert all(look.printed in said for look, said in looks), "a page of another part is no place to look"
     searches = [sample for sample in samples if sample.kind == "search"]
     asked = [(_text(one.turns[:-1]), _text(one.turns[-1:])) for one in searches]
     long = [(read, said) for read, said in asked if "Answer each, in this order" in read and "I need (" in said]
