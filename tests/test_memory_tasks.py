@@ -16,7 +16,7 @@ from vrag_nb.documents.narrated import narrate
 from vrag_nb.documents.pages import prepare_corpus
 from vrag_nb.nano.deck_tasks import DeckPool, rendered_deck
 from vrag_nb.nano.film_tasks import VIDEO, FilmPages
-from vrag_nb.nano.memory_tasks import FilmSteps, MemorySteps
+from vrag_nb.nano.memory_tasks import FilmSteps, MemorySteps, Weights
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +38,16 @@ def test_long_questions_are_searched_for_part_by_part(pool: DeckPool) -> None:
     for read, said in long:
         query = json.loads(re.search(r"<tool_call>(.*)</tool_call>", said)[1])["arguments"]["query"]
         assert re.search(rf"\(\d\) {re.escape(query)}", read), "a part, in its own words"
+
+
+def test_two_steps_of_a_trajectory_are_taken_and_none_that_weighs_nothing(pool: DeckPool) -> None:
+    rng, draw = random.Random(3), MemorySteps(pool)
+    drawn = [draw(rng, 0.0) for _ in range(30)]
+    assert max(map(len, drawn)) == 2
+    assert all(len({_text(one.turns) for one in samples}) == len(samples) for samples in drawn)
+    weights: Weights = {"search": 0.0, "found": 1.0, "missed": 0.0, "answer": 0.0}
+    draw.weights = weights
+    assert {one.kind for _ in range(30) for one in draw(rng, 0.0)} == {"found"}
 
 
 def test_steps_in_words_show_no_image_and_tell_the_answers_in_their_order(pool: DeckPool) -> None:

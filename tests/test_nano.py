@@ -29,7 +29,7 @@ from vrag_nb.nano.glyphs import CLASS_OF, EMPTY, IGNORE, SLOTS, Glyph, slot_targ
 from vrag_nb.nano.lookups import SOUGHT, drawn_table, loose_lines, reading_strip, sought_table
 from vrag_nb.nano.model import NanoSize, build_nano_vlm, build_processor, save_checkpoint
 from vrag_nb.nano.optimisation import Float32Muon, Optimisers, orthogonalised, training_dtype
-from vrag_nb.nano.patches import seen, tower_inputs
+from vrag_nb.nano.patches import packed_patches, recoloured, seen, tower_inputs
 from vrag_nb.nano.plan import processor_of
 from vrag_nb.nano.plan import tokenizer as make_tokenizer
 from vrag_nb.nano.reading import draw_scribble, train_reading
@@ -68,6 +68,25 @@ def test_a_token_is_a_square_whatever_its_patches(tokenizer, patch: int) -> None
     with torch.no_grad():
         tokens = model.model.visual(batch["pixel_values"], grid_thw=batch["image_grid_thw"]).pooler_output
     assert tokens.shape == (8 * 6, TINY.text_width)
+
+
+def test_recoloured_images_keep_what_is_drawn_where_it_is() -> None:
+    torch.manual_seed(0)
+    drawn = Image.new("RGB", (56, 28), "white")
+    drawn.paste((200, 100, 0), (0, 0, 14, 28))
+    images = [drawn, *(Image.new("RGB", (28, 28), (value, 0, 0)) for value in range(0, 250, 5))]
+    patches, grids = packed_patches(images)
+    changed = recoloured(patches, grids)
+    assert changed.shape == patches.shape
+    assert changed.dtype == torch.uint8
+    by_channel = changed.view(len(changed), 3, -1)
+    assert (by_channel == by_channel[:, :, :1]).all(), "what was one colour is one colour"
+    first = by_channel[: 2 * 4, :, 0]
+    blank, ink = first[4:], first[[0, 2]]
+    assert blank.unique(dim=0).shape[0] == ink.unique(dim=0).shape[0] == 1, "alike in all of an image"
+    assert (blank[0].int() - ink[0].int()).abs().sum() > 100, "what is printed still stands out"
+    assert by_channel[8:].view(50, 4, 3, -1)[:, 0, :, 0].argmax(-1).unique().tolist() == [0, 1, 2]
+    assert 0 < (by_channel[8:].float().mean((1, 2)).view(50, 4)[:, 0] < 80).sum() < 50
 
 
 def test_slot_targets_by_hand():

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from vrag_nb.documents.decks.generate import pretraining_deck
 from vrag_nb.nano import recipe as recipes
+from vrag_nb.nano.aligning import Stream
 from vrag_nb.nano.model import NanoSize, build_nano_vlm, build_processor, save_checkpoint
 from vrag_nb.nano.plan import Recipe, tokenizer
 from vrag_nb.nano.recipe import ENDED, run_stages
@@ -68,3 +70,23 @@ def test_a_stage_that_was_killed_goes_on(recipe: Recipe):
 def test_an_unknown_stage_is_named(recipe: Recipe):
     with pytest.raises(ValueError, match="unknown stage sea; there are read, "):
         run_stages(recipe, ["sea"])
+
+
+def test_one_model_is_asked_for_both_protocols_in_batches_that_fit_a_gpu(
+    recipe: Recipe, monkeypatch: pytest.MonkeyPatch
+):
+    taught: dict[str, Any] = {}
+
+    def learned(model: Any, processor: Any, streams: list[Stream], folder: Path, seconds: float, **options: Any):
+        folder.mkdir()
+        taught.update(options, streams=streams)
+
+    monkeypatch.setattr(recipes, "train_streams", learned)
+    run_stages(recipe, ["unite"])
+    agent, both = recipes.settling(recipe), taught["streams"]
+    assert [one.name for one in both] == [*(one.name for one in agent), "memory", "words", "film"]
+    assert taught["thought_weight"] > 0
+    assert set(recipes.TOGETHER) >= {one.name for one in both} - {"act", "memory"}, (
+        "long ones have batches of their own"
+    )
+    assert recipe.latest("nano-agent") == recipe.models / "nano-agent-next"

@@ -45,3 +45,26 @@ def test_a_failed_draw_is_told():
     assert next(replay) == 1
     with pytest.raises(RuntimeError, match="could not be drawn"):
         [next(replay) for _ in range(10**6)]
+
+
+def test_new_batches_are_prepared_once_and_repeats_varied_each_time():
+    gate = threading.Event()
+
+    def drawn() -> Iterator[int]:
+        yield from (1, 2)
+        gate.wait(10)
+
+    variations = count(1)
+    replay = Replay(
+        drawn(),
+        ["one"],
+        lambda _: "one",
+        prepare=lambda batch: 10 * batch,
+        vary=lambda batch: batch + next(variations) / 100,
+        enough=2,
+    )
+    assert [next(replay), next(replay)] == [10, 20]
+    again = [next(replay) for _ in range(6)]
+    gate.set()
+    assert [round(100 * (batch % 1)) for batch in again] == [1, 2, 3, 4, 5, 6], "of the batch as it came, every time"
+    assert {int(batch) for batch in again} <= {10, 20}

@@ -110,6 +110,17 @@ def _darkest_at(image: Image.Image, letter: Letter) -> int:
     return int(spot.max() - spot.min()) if spot.size else 0
 
 
+def test_windows_kept_beside_the_tower_are_those_of_the_disk(tmp_path: Path):
+    windows = draw_windows(tmp_path, DECK, 2, printed=3)
+    visual = build_nano_vlm(tokenizer(), TINY).model.visual
+    asked = []
+    for resident in (False, True):
+        torch.manual_seed(0)  # of its head
+        lessons = WindowLessons(visual, windows, 5, seed=3, compiled=False, resident=resident)
+        asked.append(lessons.ask()[0])
+    assert torch.equal(*asked)
+
+
 def test_windows_show_their_letters_where_they_say():
     rng = random.Random(0)
     drawn = [printed_window(rng) for _ in range(4)] + list(deck_windows(rng, *DECK(5), 12))

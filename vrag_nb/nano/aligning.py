@@ -29,7 +29,7 @@ from vrag_nb.nano import replicas
 from vrag_nb.nano.looking import Looking, Targets
 from vrag_nb.nano.model import FACTOR
 from vrag_nb.nano.optimisation import Optimisers, compile_layers, to_training_form, training_device
-from vrag_nb.nano.patches import seen, tower_inputs
+from vrag_nb.nano.patches import recoloured, seen, tower_inputs
 from vrag_nb.nano.reading import Level
 from vrag_nb.nano.replay import Replay
 from vrag_nb.nano.samples import Sample, collate_texts, decisions, exact_match, looking_targets, thought_loss
@@ -79,6 +79,13 @@ class Drawn(NamedTuple):
             {name: tensor.to(device) for name, tensor in part.items()} for part in (self.texts, self.images)
         )
         return self._replace(texts=texts, images=images, targets=self.targets.to(device))
+
+    def recoloured(self) -> Drawn:
+        """The same batch, its images in other colours."""
+        if not self.images:
+            return self
+        patches = recoloured(self.images["patches"], self.images["grid_thw"])
+        return self._replace(images={**self.images, "patches": patches})
 
 
 class StreamBatches(IterableDataset):
@@ -231,7 +238,7 @@ def train_streams(
     batches = StreamBatches(streams, model, processor, difficulties, seeded, times)
     loader = iter(DataLoader(batches, batch_size=None, num_workers=workers, prefetch_factor=6 if workers else None))
     by_name, groups = {stream.name: stream for stream in streams}, list(grouped(streams))
-    supply = Replay(loader, groups, lambda drawn: drawn.group) if device.type == "cuda" else loader
+    supply = _replayed(loader, groups, device) if device.type == "cuda" else loader
     model.train()
     weights = (decision_weight, thought_weight)
     for _ in training:
@@ -263,6 +270,17 @@ def train_streams(
         training.kept["tokens"] = training.kept.get("tokens", 0) + tokens
         levels = {f"difficulty/{name}": level for name, level in training.kept["difficulties"].items()}
         training.tell(tokens=training.kept["tokens"], **shares.figures(), **levels)
+
+
+def _replayed(loader: Iterator[Drawn], groups: list[str], device: torch.device) -> Replay[Drawn]:
+    """Batches that lie on the device, and come again in other colours while new ones are drawn."""
+    return Replay(
+        loader,
+        groups,
+        lambda drawn: drawn.group,
+        prepare=lambda drawn: drawn.to(device),
+        vary=Drawn.recoloured,
+    )
 
 
 class _Rest(NamedTuple):

@@ -35,11 +35,12 @@ SETTINGS = MemorySettings(
 FILM_SETTINGS = SETTINGS.model_copy(update={"items": ("image", "video")})
 MEMORIES: list[MemoryKind] = ["multimodal", "multimodal", "graph", "summary"]
 PROMPT = "vimrag_nano"
+TAKEN = 2  # steps of a trajectory
 Step = tuple[Conversation, str]  # what the expert read, and what it said then
 
 
 class MemorySteps:
-    """Draws single steps of the expert: the context of a cycle, and what it says there.
+    """Draws single steps of the expert, two of a trajectory: the context of a cycle, and what it says there.
 
     `legible`: the share of questions whose answer can be read when its page is shown whole, for nothing can be cropped
     here; of others the steps are learned, not the reading. Any kind of memory, multimodal half the time.
@@ -142,9 +143,13 @@ def _played(question: Question, store: DeckPages, engine: Engine, settings: Memo
 
 
 def _chosen(steps: Sequence[Step], rng: random.Random, weights: Weights = WEIGHTS) -> list[tuple[Kind, Step]]:
-    """One of the steps, by its kind's weight, and its kind; nothing of none."""
-    kinds = [_kind(said) for _, said in steps]
-    return rng.choices(list(zip(kinds, steps, strict=True)), [weights[kind] for kind in kinds]) if steps else []
+    """Up to TAKEN of the steps, by their kinds' weights, and their kinds: to play all of them is what costs time."""
+    left = [(kind, step) for step in steps if weights[kind := _kind(step[1])]]
+    chosen: list[tuple[Kind, Step]] = []
+    while left and len(chosen) < TAKEN:
+        number = rng.choices(range(len(left)), [weights[kind] for kind, _ in left])[0]
+        chosen.append(left.pop(number))
+    return chosen
 
 
 def _kind(said: str) -> Kind:

@@ -63,3 +63,19 @@ def seen(visual: Any, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
     """The merged tokens of all images of `tower_inputs`, (squares, width); the tower's `linear_patch_embedding` on."""
     patches = scaled_patches(inputs["patches"])
     return visual(patches, **{name: value for name, value in inputs.items() if name != "patches"}).pooler_output
+
+
+def recoloured(patches: torch.Tensor, grids: torch.Tensor) -> torch.Tensor:
+    """Packed patches with each image fainter, its colours changed for one another, one image in ten as a negative.
+
+    What is printed on an image, and where, stays.
+    """
+    sizes, device = grids.prod(-1), patches.device
+    image = torch.repeat_interleave(torch.arange(len(sizes), device=device), sizes, output_size=len(patches))
+    channels = torch.rand(len(sizes), 3, device=device).argsort(-1)[image][:, :, None]
+    pixels = patches.view(len(patches), 3, -1)
+    pixels = pixels.gather(1, channels.expand_as(pixels))
+    strength = torch.empty(len(sizes), device=device).uniform_(0.6, 1)[image][:, None, None]
+    ink = (255 - pixels.float()) * strength
+    negative = (torch.rand(len(sizes), device=device) < 0.1)[image][:, None, None]
+    return torch.where(negative, ink, 255 - ink).to(torch.uint8).view_as(patches)

@@ -9,6 +9,7 @@
     act        SFT on trajectories of the privileged expert in the real environment    -> models/nano-agent
     see        the agent's vision tower learns on, cells of windows; by name           -> models/nano-agent-next
     settle     its language model learns to use what it sees; by name                  -> models/nano-agent-next
+    unite      the lessons of `settle` and VimRAG's, one model for both; by name       -> models/nano-agent-next
     perceive   the agent without its protocol: reading, looking up, pointing; by name  -> models/nano-base-next
     find       all of the retriever learns on, on pages drawn for every step; by name  -> models/nano-retriever-next
     sharpen    what `see` is, for the retriever, from the agent's tower; by name       -> models/nano-retriever-next
@@ -16,11 +17,11 @@
     weigh      what the tokens of a query are worth to the retriever                   -> models/nano-retriever
     twin       BiQwen2.5, one vector a page, from the retriever                        -> models/nano-retriever-single
 
-`see`, `settle`, `perceive`, `find`, `sharpen` and `hone` teach on what is shipped and are run when they are named only;
-what each brought is in `data/models/README.md`. `torchrun --nproc-per-node 2 -m vrag_nb.nano.recipe --threads 1 see
-settle` gives each of two processes a core. `perceive`, `settle` and `find` are made for a GPU as well, where one is
-found: `python -m vrag_nb.nano.recipe --workers 14 --times 4 settle` draws on fourteen cores, in batches four times as
-large.
+`see`, `settle`, `unite`, `perceive`, `find`, `sharpen` and `hone` teach on what is shipped and are run when they are
+named only; what each brought is in `data/models/README.md`. `torchrun --nproc-per-node 2 -m vrag_nb.nano.recipe
+--threads 1 see settle` gives each of two processes a core. `perceive`, `settle`, `unite` and `find` are made for a GPU
+as well, where one is found: `python -m vrag_nb.nano.recipe --workers 14 --times 4 settle` draws on fourteen cores, in
+batches four times as large.
 
 Budgets are wall-clock seconds on two idle cores. Every stage resumes where a kill left it and teaches no more once its
 budget is spent; all of them see train-split tables and layouts only. `data/models/README.md` says what the shipped
@@ -49,6 +50,7 @@ from vrag_nb.nano.deck_tasks import DeckPool, DeckTasks
 from vrag_nb.nano.expert import ExpertSamples, ExpertTurns
 from vrag_nb.nano.looking import WEIGHTS
 from vrag_nb.nano.lookups import drawn_table, loose_lines, reading_strip, sought_table
+from vrag_nb.nano.memory_lessons import memory_streams
 from vrag_nb.nano.model import build_processor, save_checkpoint
 from vrag_nb.nano.optimisation import training_device
 from vrag_nb.nano.panel_turns import PanelTurns
@@ -241,6 +243,17 @@ def settling(recipe: Recipe) -> list[Stream]:
     ]
 
 
+def unite(recipe: Recipe) -> None:
+    """One model that speaks both protocols: the lessons of `settle` and steps of VimRAG's expert.
+
+    Of what is written down, what was read is a few tokens: thoughts, which say it, weigh for themselves.
+    """
+    pool = DeckPool(partial(mixed_deck, recipe, drawn=0.8), size=14, draws_per_deck=60)
+    streams = [*settling(recipe), *memory_streams(pool, (6, 3, 1))]
+    options = {"decision_weight": 0.5, "thought_weight": 1.0, "decay": 0.8}
+    _teach_on(recipe, latest_agent(recipe), streams, "unite", NEXT, **options)
+
+
 def perceive(recipe: Recipe) -> None:
     """A base that reads: the agent is asked what a base is, until it no longer acts.
 
@@ -271,6 +284,8 @@ TOGETHER = {
     "turn": "turn",
     "several": "turn",
     "box": "turn",
+    "words": "act",
+    "film": "act",
 }  # streams that share a batch on a GPU; the short ones:
 TOGETHER |= dict.fromkeys(("copy", "search", "reason", "panel", "read", "lines", "table", "sought"), "short")
 
@@ -288,7 +303,10 @@ def _teach_on(
     """
     torch.manual_seed(recipe.seed)
     on_cpu, windows = training_device().type == "cpu", tower_windows(recipe)
-    lessons = WindowLessons(model.model.visual, windows, 16 * recipe.times, seed=recipe.seed, compiled=on_cpu)
+    model.to(training_device())  # type: ignore[arg-type]
+    visual, batch = model.model.visual, 16 * recipe.times
+    lessons = WindowLessons(visual, windows, batch, seed=recipe.seed, compiled=on_cpu, resident=not on_cpu)
+    lessons.to(training_device())
     if head := letters_head(recipe):
         lessons.head.load_state_dict(head)
     elif not (recipe.runs / stage / "state.pt").is_file():
@@ -312,6 +330,7 @@ STAGES: dict[str, Callable[[Recipe], None]] = {
     "act": act,
     "see": see,
     "settle": settle,
+    "unite": unite,
     "perceive": perceive,
     "find": find,
     "sharpen": sharpen,
@@ -320,7 +339,7 @@ STAGES: dict[str, Callable[[Recipe], None]] = {
     "twin": twin,
 }
 
-BY_NAME = ("see", "settle", "perceive", "find", "sharpen", "hone")  # run when they are named only
+BY_NAME = ("see", "settle", "unite", "perceive", "find", "sharpen", "hone")  # run when they are named only
 ENDED = "ended"  # a file in the folder of such a stage
 
 

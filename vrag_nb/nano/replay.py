@@ -17,6 +17,10 @@ from typing import TypeVar
 Batch = TypeVar("Batch")
 
 
+def _as_it_is(batch: Batch) -> Batch:
+    return batch
+
+
 class Replay(Iterator[Batch]):
     """Takes batches off an endless iterator in a thread, and yields one of every group in turn, without waiting once it
     has enough of the group.
@@ -30,14 +34,18 @@ class Replay(Iterator[Batch]):
         groups: Sequence[str],
         group: Callable[[Batch], str],
         *,
+        prepare: Callable[[Batch], Batch] | None = None,
+        vary: Callable[[Batch], Batch] | None = None,
         kept: int = 48,
         enough: int = 8,
         ahead: int = 16,
         seed: int = 0,
     ) -> None:
-        """group: whose of the groups a batch is. kept: batches of a group to draw from, `enough` of them before any is
-        seen again. ahead: drawn, not taken.
+        """group: whose of the groups a batch is. prepare: done to a new batch in the thread that takes it, as to put it
+        on a GPU. vary: done to one that is seen again. kept: batches of a group to draw from, `enough` of them before
+        any is seen again. ahead: drawn, not taken.
         """
+        self._prepare, self._vary = prepare or _as_it_is, vary or _as_it_is
         self._batches, self._group, self._enough, self._ahead = batches, group, enough, ahead
         self._turns = cycle(groups)
         self._new: defaultdict[str, deque[Batch]] = defaultdict(deque)
@@ -58,8 +66,12 @@ class Replay(Iterator[Batch]):
         with self._changed:
             new, seen = self._new[group], self._seen[group]
             self._handed += 1
-            if not new and len(seen) >= self._enough and not self._error:
-                return self._rng.choice(seen)
+            again = self._rng.choice(seen) if not new and len(seen) >= self._enough and not self._error else None
+        return self._new_one(group) if again is None else self._vary(again)
+
+    def _new_one(self, group: str) -> Batch:
+        new = self._new[group]
+        with self._changed:
             self._hungry = True
             self._changed.notify_all()
             while not new:
@@ -67,14 +79,14 @@ class Replay(Iterator[Batch]):
                     raise RuntimeError("batches could not be drawn") from self._error
                 self._changed.wait()
             self._hungry = False
-            seen.append(new.popleft())
+            self._seen[group].append(new.popleft())
             self._taken += 1
             self._changed.notify_all()
-            return seen[-1]
+            return self._seen[group][-1]
 
     def _take(self) -> None:
         try:
-            for batch in self._batches:
+            for batch in map(self._prepare, self._batches):
                 with self._changed:
                     while sum(map(len, self._new.values())) >= self._ahead and not self._hungry:
                         self._changed.wait()

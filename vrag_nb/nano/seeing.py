@@ -87,16 +87,14 @@ class StillTower(nn.Module):
         return part * cos + torch.cat([-part[..., half:], part[..., :half]], -1) * sin
 
 
-def scaled(
-    images: np.ndarray, rng: np.random.Generator | None = None, device: torch.device | None = None
-) -> torch.Tensor:
+def scaled(images: np.ndarray | torch.Tensor, rng: np.random.Generator | None = None) -> torch.Tensor:
     """uint8 images as a nano processor scales them (white is 0, black -3); with `rng`, fainter or inverted at times."""
-    pixels = scaled_patches(torch.from_numpy(images).to(device))
+    pixels = scaled_patches(torch.as_tensor(images))
     if rng is None:
         return pixels
     if rng.random() < 0.5:
         faint = torch.from_numpy(rng.uniform(0.55, 1, (len(images), 1, 1, 1)).astype(np.float32))
-        pixels = pixels * faint.to(device)
+        pixels = pixels * faint.to(pixels.device)
     return -3 - pixels if rng.random() < 0.15 else pixels
 
 
@@ -107,6 +105,8 @@ class WindowLessons(nn.Module):
     that a language model that has learned to read the one can read the other:
 
         loss = cells + hold * |t - t'|^2 / |t' - mean t'|^2,    t, t' the tokens of the two.
+
+    resident: all windows are kept where the tower is, 2.4 gigabytes of them: a GPU would wait for a disk.
     """
 
     def __init__(
@@ -119,6 +119,7 @@ class WindowLessons(nn.Module):
         hold: float = 1.0,
         seed: int = 0,
         compiled: bool = True,
+        resident: bool = False,
     ) -> None:
         super().__init__()
         self.head = CellHead(visual.config.out_hidden_size)
@@ -129,6 +130,8 @@ class WindowLessons(nn.Module):
         if compiled and shutil.which("g++"):
             self._run = {name: torch.compile(part, dynamic=False) for name, part in self._run.items()}
         self._rng = np.random.default_rng(seed)
+        self._kept: tuple[torch.Tensor, torch.Tensor] | None = None
+        self.resident = resident
         shares = np.minimum(windows.letters, MOST_LETTERS) + 12.0
         self._shares = shares / shares.sum()
 
@@ -169,9 +172,22 @@ class WindowLessons(nn.Module):
 
     def _drawn(self) -> tuple[torch.Tensor, torch.Tensor]:
         """A batch of windows as a tower takes them, and what their cells show."""
-        images, targets = self.windows.pick(self._rng.choice(len(self.windows), self.batch_size, p=self._shares))
+        numbers = self._rng.choice(len(self.windows), self.batch_size, p=self._shares)
+        images, targets = (
+            self._resident(numbers) if self.resident else map(torch.from_numpy, self.windows.pick(numbers))
+        )
         device = self.head.name.weight.device
-        return scaled(images, self._rng, device), torch.from_numpy(targets).to(device)
+        return scaled(images.to(device), self._rng), targets.to(device)
+
+    def _resident(self, numbers: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+        """Images and targets of these windows, of all of them where the tower is."""
+        device = self.head.name.weight.device
+        if self._kept is None or self._kept[0].device != device:
+            parts = (self.windows.images, self.windows.targets)
+            images, targets = (torch.from_numpy(np.concatenate(part)).to(device) for part in parts)
+            self._kept = images, targets
+        picked = torch.from_numpy(numbers).to(device)
+        return self._kept[0][picked], self._kept[1][picked]
 
 
 def train_seeing(

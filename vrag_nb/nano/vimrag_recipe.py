@@ -22,8 +22,7 @@ Each of several processes draws lessons of its own. Every stage goes on where it
 from __future__ import annotations
 
 import argparse
-import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -40,11 +39,10 @@ from vrag_nb.nano.aligning import Stream, train_streams
 from vrag_nb.nano.deck_tasks import DeckPool
 from vrag_nb.nano.expert import ExpertTurns
 from vrag_nb.nano.looking import WEIGHTS
-from vrag_nb.nano.memory_tasks import FilmSteps, MemorySteps
+from vrag_nb.nano.memory_lessons import memory_streams
 from vrag_nb.nano.model import save_checkpoint
 from vrag_nb.nano.optimisation import training_device
 from vrag_nb.nano.plan import Recipe, mixed_deck, tower_windows
-from vrag_nb.nano.samples import Sample
 from vrag_nb.nano.seeing import WindowLessons
 from vrag_nb.paths import project_path
 from vrag_nb.profiles import Profile, load_profile, sample
@@ -85,15 +83,9 @@ def sample_memories(profile: Profile, questions: Sequence[Question], out: Path, 
 
 
 def lessons(recipe: Recipe, batches: Sequence[int]) -> list[Stream]:
-    """Steps over pages, steps in words alone, most of them of long questions, steps over films, the agent's turns."""
+    """`memory_streams` in batches of these sizes, and the agent's own turns."""
     pool = DeckPool(partial(mixed_deck, recipe, drawn=0.8), size=14, draws_per_deck=60)
-    draws: dict[str, Callable[[random.Random, float], Sample | list[Sample]]] = {
-        "memory": MemorySteps(pool, long=0.3),
-        "words": MemorySteps(pool, long=0.8, in_words=True),
-        "film": FilmSteps(pool),
-        "turn": ExpertTurns(pool),
-    }
-    return [Stream(name, draw, size, buckets=4) for (name, draw), size in zip(draws.items(), batches, strict=True)]
+    return [*memory_streams(pool, batches[:-1]), Stream("turn", ExpertTurns(pool), batches[-1], buckets=4)]
 
 
 def begin(start: Path, out: Path, seconds: float, seed: int) -> Path:
