@@ -144,7 +144,7 @@ def _played(question: Question, store: DeckPages, engine: Engine, settings: Memo
 
 def _chosen(steps: Sequence[Step], rng: random.Random, weights: Weights = WEIGHTS) -> list[tuple[Kind, Step]]:
     """Up to TAKEN of the steps, by their kinds' weights, and their kinds: to play all of them is what costs time."""
-    left = [(kind, step) for step in steps if weights[kind := _kind(step[1])]]
+    left = [(kind, step) for step in steps if weights[kind := kind_of(step[1])]]
     chosen: list[tuple[Kind, Step]] = []
     while left and len(chosen) < TAKEN:
         number = rng.choices(range(len(left)), [weights[kind] for kind, _ in left])[0]
@@ -152,7 +152,8 @@ def _chosen(steps: Sequence[Step], rng: random.Random, weights: Weights = WEIGHT
     return chosen
 
 
-def _kind(said: str) -> Kind:
+def kind_of(said: str) -> Kind:
+    """What the expert does when it says this."""
     if '"add_answer_node"' in said:
         return "answer"
     if '"add_search_node"' in said:

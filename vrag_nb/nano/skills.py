@@ -250,8 +250,10 @@ def legibility(asker: Asker, decks: Decks, count: int, seed: int) -> dict[str, S
     for name, samples in views.items():
         scores: Scores = {}
         for (page, _, fact), right in zip(facts, asker.right(samples), strict=True):
-            scores.setdefault(_bin(shown_print(page, fact)), []).append(right)
-        found[name] = {label: scores[label] for label in map(_label, range(len(PRINT_BINS) - 1)) if label in scores}
+            scores.setdefault(print_bin(shown_print(page, fact)), []).append(right)
+        found[name] = {
+            label: scores[label] for label in map(print_label, range(len(PRINT_BINS) - 1)) if label in scores
+        }
     return found
 
 
@@ -261,15 +263,15 @@ def shown_print(page: DrawnPage, fact: dict[str, Any]) -> float:
     return (height[3] - height[1]) * BUDGET.size(*page.image.size)[1] / page.image.height
 
 
-def _label(number: int) -> str:
+def print_label(number: int) -> str:
     low, high = PRINT_BINS[number], PRINT_BINS[number + 1]
     return (
         f"under {high:g}" if not number else f"{low:g} on" if number == len(PRINT_BINS) - 2 else f"{low:g} to {high:g}"
     )
 
 
-def _bin(size: float) -> str:
-    return _label(max(i for i in range(len(PRINT_BINS) - 1) if size >= PRINT_BINS[i]))
+def print_bin(size: float) -> str:
+    return print_label(max(i for i in range(len(PRINT_BINS) - 1) if size >= PRINT_BINS[i]))
 
 
 def skill_sheet(
@@ -316,13 +318,21 @@ def as_markdown(sheet: dict[str, Any]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def write_sheet(sheet: dict[str, Any], folder: Path, module: str) -> None:
+    """The sheet as JSON and as tables, under the command that this process was started with."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "skills.json").write_text(json.dumps(sheet, indent=1) + "\n", encoding="utf-8")
+    command = shlex.join(["python", "-m", module, *sys.argv[1:]])
+    (folder / "skills.md").write_text(f"`{command}`\n\n{as_markdown(sheet)}", encoding="utf-8")
+
+
 def legibility_figure(sheet: dict[str, Any]) -> Figure:
     """Accuracy against print size on the whole page, with and without the crop, a panel for each set of decks."""
     panels = {skill: views for skill, views in sheet.items() if skill.startswith("legibility")}
     figure = figures.new_figure(6.4 * len(panels), 4.2)
     for number, (skill, views) in enumerate(panels.items(), start=1):
         axes = figure.add_subplot(1, len(panels), number)
-        labels = [_label(i) for i in range(len(PRINT_BINS) - 1)]
+        labels = [print_label(i) for i in range(len(PRINT_BINS) - 1)]
         for (view, scores), colour in zip(views.items(), figures.SERIES, strict=False):
             places = [labels.index(group) for group in scores]
             values = [score["value"] for score in scores.values()]
@@ -380,10 +390,7 @@ def main() -> None:
     }
     played = loops(profile, options.foreign, options.split, options.count)
     sheet = skill_sheet(Asker(policy, options.acting), decks, options.count, options.seed, played)
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "skills.json").write_text(json.dumps(sheet, indent=1) + "\n", encoding="utf-8")
-    command = shlex.join(["python", "-m", "vrag_nb.nano.skills", *sys.argv[1:]])
-    (options.out / "skills.md").write_text(f"`{command}`\n\n{as_markdown(sheet)}", encoding="utf-8")
+    write_sheet(sheet, options.out, "vrag_nb.nano.skills")
     figures.save(legibility_figure(sheet), options.out / "legibility.png")
     print(as_markdown(sheet))
 
