@@ -7,6 +7,7 @@
 #   make lab          JupyterLab on notebooks/index.ipynb           make serve    the search engine over HTTP
 #   make report       tables, figures and failures of results/nano as one page (RESULTS="dir dir": other or more folders)
 #   make realdocs DIR=path   recall on a folder of MMLongBench-Doc  make bench    what survives kill -9
+#   make nano-cpu     an agent and a retriever from nothing, on two cores overnight -> data/runs/nano-cpu (SCALE=0.1: a tenth)
 #   make lock         requirements.lock anew from pyproject.toml
 
 # Some machines forbid Python to keep what it compiled: every process would compile torch and the rest anew, for seconds.
@@ -18,6 +19,7 @@ READY := $(VENV)/.ready
 PROFILE ?= nano
 PORT ?= 8001
 RESULTS ?= results/nano
+SCALE ?= 1
 TEST_PROCESSES ?= 2
 CORES := $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)
 # Libraries that count the machine's cores instead of those they may use would start too many threads.
@@ -25,7 +27,7 @@ export OMP_NUM_THREADS ?= $(CORES)
 export TOKENIZERS_PARALLELISM ?= false
 
 .DEFAULT_GOAL := help
-.PHONY: help env run nano-eval foreign test lab serve bench lint realdocs report lock
+.PHONY: help env run nano-eval foreign test lab serve bench lint realdocs report nano-cpu lock
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -85,6 +87,12 @@ realdocs: $(READY)
 
 report: $(READY)
 	@$(PY) -m vrag_nb report $(RESULTS) --out results/report $(ARGS)
+
+# Stages that a kill cut short go on where they were.
+nano-cpu: $(READY)
+	@$(PY) -m vrag_nb prep --profile nano
+	@$(PY) -m vrag_nb.nano.recipe --out data/runs/nano-cpu --scale $(SCALE) \
+	  read read_pages spell align match retrieve act see settle weigh
 
 # One lock for both Pythons would need markers; it is made for the older one and installs on the newer.
 lock: $(READY)

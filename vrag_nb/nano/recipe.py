@@ -23,6 +23,9 @@ named only; what each brought is in `data/models/README.md`. `torchrun --nproc-p
 as well, where one is found: `python -m vrag_nb.nano.recipe --workers 14 --times 4 settle` draws on fourteen cores, in
 batches four times as large.
 
+`--out FOLDER` keeps all of it away from what is shipped; `make nano-cpu` so makes an agent and a retriever from
+nothing.
+
 Budgets are wall-clock seconds on two idle cores. Every stage resumes where a kill left it and teaches no more once its
 budget is spent; all of them see train-split tables and layouts only. `data/models/README.md` says what the shipped
 weights were given.
@@ -379,10 +382,13 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=Recipe.workers, help="processes that draw")
     parser.add_argument("--times", type=int, default=Recipe.times, help="multiply batches")
     parser.add_argument("--rate", type=float, default=Recipe.rate, help="multiply learning rates")
+    parser.add_argument("--out", type=Path, help="where stages and weights go, in place of data/runs and data/models")
     arguments = parser.parse_args()
+    elsewhere = {"runs": arguments.out / "stages", "models": arguments.out / "models"} if arguments.out else {}
     run_stages(
         Recipe.scaled(
             arguments.scale,
+            **elsewhere,
             seed=arguments.seed,
             threads=arguments.threads,
             workers=arguments.workers,
