@@ -1,13 +1,13 @@
-"""What it brings the nano retriever to see a page several times, a little to the side, and to leave out bare squares.
+"""What it brings the nano retriever to see a page several times or in halves, and to leave out bare squares.
 
     python benchmarks/page_views.py [--profile nano] [--ways 640x1 640x2 ...] [--out results/page_views]
 
 A way SxV sees every page V times at up to S squares, and as often at a smaller size
-(`retrieval.nano_embedders.NanoColQwen25`); its score is the mean over the views. `+bare` embeds the squares without
-anything on them too. Each way embeds all pages of the profile's corpus anew, one way after the other, and ranks them
-for the development questions. Printed: recall@1, 3 and 5 with 95% bootstrap intervals over questions, the vectors of a
-page, and the seconds that embedding and writing it takes, summed over the processor's cores. The shipped way was chosen
-by these questions.
+(`retrieval.nano_embedders.NanoColQwen25`); its score is the mean over the views. The second view is the page's halves,
+with `+moved` the page moved a little. `+bare` embeds the squares without anything on them too. Each way embeds all
+pages of the profile's corpus anew, one way after the other, and ranks them for the development questions. Printed:
+recall@1, 3 and 5 with 95% bootstrap intervals over questions, the vectors of a page, and the seconds that embedding and
+writing it takes, summed over the processor's cores. The shipped way was chosen by these questions.
 """
 
 from __future__ import annotations
@@ -27,15 +27,17 @@ from vrag_nb.retrieval.engine import SearchEngine, build_index
 from vrag_nb.retrieval.index import VectorIndex
 
 CUTS = (1, 3, 5)
-WAYS = ["640x1+bare", "640x1", "640x2", "640x3", "320x3"]
+WAYS = ["640x1+bare", "640x1", "640x2+moved", "640x3+moved", "640x2", "640x3"]
 HEAD = ["squares x views", *(f"recall@{cut}" for cut in CUTS), "vectors a page", "CPU seconds a page"]
 
 
 def measure(profile: Profile, way: str, questions: list[Question], folder: Path) -> list[str]:
     """A row of the table."""
-    squares, views = (int(part) for part in way.removesuffix("+bare").split("x"))
+    size, *changes = way.split("+")
+    squares, views = (int(part) for part in size.split("x"))
     retriever = profile.retriever
-    options = retriever.options | {"max_visual_tokens": squares, "views": views, "bare": way.endswith("+bare")}
+    options = retriever.options | {"max_visual_tokens": squares, "views": views}
+    options |= {"bare": "bare" in changes, "halves": "moved" not in changes}
     embedder = load_embedder(retriever.kind, retriever.checkpoint, **options)
     embedder.embed_queries(["warm up"])
     started = time.process_time()

@@ -22,7 +22,7 @@ from vrag_nb.retrieval.embedders import load_embedder, register
 from vrag_nb.retrieval.engine import SearchEngine
 from vrag_nb.retrieval.hubness import page_hubness
 from vrag_nb.retrieval.index import MultiVectorIndex, maxsim
-from vrag_nb.retrieval.nano_embedders import VIEWS
+from vrag_nb.retrieval.nano_embedders import MOVED, halved
 from vrag_nb.retrieval.storage import Compression
 from vrag_nb.retrieval.token_budget import shown_size
 from vrag_nb.shifting import shifted
@@ -43,13 +43,13 @@ def load(folder, **options) -> Any:
 
 def test_a_page_keeps_the_vectors_of_all_its_views(tiny) -> None:  # noqa: F811
     pages = [noise(750, 422), noise(200, 420)]
-    one, three = (load(tiny, views=views) for views in (1, len(VIEWS)))
+    one, three = (load(tiny, views=views, halves=False) for views in (1, len(MOVED)))
     assert one.fingerprint != three.fingerprint
-    assert three.options["views"] == len(VIEWS)
+    assert three.options["views"] == len(MOVED)
     once, thrice = one.embed_pages(pages, ["", ""]), three.embed_pages(pages, ["", ""])
     for page, single, several in zip(pages, once, thrice, strict=True):
-        assert len(several) == len(VIEWS) * len(single)
-        first, *others = np.split(several, len(VIEWS))
+        assert len(several) == len(MOVED) * len(single)
+        first, *others = np.split(several, len(MOVED))
         np.testing.assert_allclose(first, single, atol=1e-5), "the first view is the page where it is"
         assert all(not np.allclose(first, other, atol=1e-3) for other in others)
         width, height = shown_size(three.processor.image_processor, page)
@@ -58,11 +58,41 @@ def test_a_page_keeps_the_vectors_of_all_its_views(tiny) -> None:  # noqa: F811
         np.testing.assert_allclose(several, three.embed_pages([page], [""])[0], atol=1e-5)
 
 
+@pytest.mark.parametrize(("width", "height"), [(1001, 700), (700, 1001), (700, 700)])
+def test_halves_are_all_of_a_page_and_share_its_middle(width: int, height: int) -> None:
+    page = noise(width, height)
+    first, second = halved(page)
+    longest, across = max(width, height), width >= height
+    sides = [part.width if across else part.height for part in (first, second)]
+    assert 1.05 * longest < sum(sides) < 1.07 * longest
+    assert [part.height if across else part.width for part in (first, second)] == [min(width, height)] * 2
+    np.testing.assert_array_equal(np.asarray(first), np.asarray(page)[: first.height, : first.width])
+    np.testing.assert_array_equal(np.asarray(second), np.asarray(page)[-second.height :, -second.width :])
+
+
+def test_the_second_view_of_a_reduced_page_is_its_halves(tiny) -> None:  # noqa: F811
+    reduced, whole = noise(1400, 840), noise(280, 140)
+    one, two, three = (load(tiny, max_visual_tokens=100, overview_tokens=None, views=views) for views in (1, 2, 3))
+    moved = load(tiny, max_visual_tokens=100, overview_tokens=None, halves=False)
+    assert len({embedder.fingerprint for embedder in (one, two, three, moved)}) == 4
+    (seen, small), (once, _) = two.embed_pages([reduced, whole], []), one.embed_pages([reduced, whole], [])
+    first, second = np.split(seen, 2)
+    parts = np.concatenate(one.embed_pages(halved(reduced), ["", ""]))
+    assert len(parts) > len(once)
+    np.testing.assert_allclose(first[: len(once)], once, atol=1e-5)
+    np.testing.assert_allclose(first[len(once) :], np.resize(once, (len(parts), 128))[len(once) :], atol=1e-5)
+    np.testing.assert_allclose(second, parts, atol=1e-5)
+    np.testing.assert_allclose(small, moved.embed_pages([whole], [])[0], atol=1e-5), "nothing would be larger"
+    third = np.split(three.embed_pages([reduced], [])[0], 3)[2]
+    shifted_one = np.split(moved.embed_pages([reduced], [])[0], 2)[1]
+    np.testing.assert_allclose(third[: len(shifted_one)], shifted_one, atol=1e-5)
+
+
 def test_a_large_page_is_seen_at_two_sizes_in_every_view(tiny) -> None:  # noqa: F811
     large, small = noise(840, 840), noise(140, 280)
-    twice = load(tiny, max_visual_tokens=100, overview_tokens=60)
-    once = load(tiny, max_visual_tokens=100, overview_tokens=None)
-    tiny_sized = load(tiny, max_visual_tokens=60, overview_tokens=None)
+    twice = load(tiny, max_visual_tokens=100, overview_tokens=60, halves=False)
+    once = load(tiny, max_visual_tokens=100, overview_tokens=None, halves=False)
+    tiny_sized = load(tiny, max_visual_tokens=60, overview_tokens=None, halves=False)
     assert twice.fingerprint != once.fingerprint
     (both, other), (whole, same), (overview, _) = (e.embed_pages([large, small], []) for e in (twice, once, tiny_sized))
     for seen, at_full, reduced in zip(*(np.split(array, 2) for array in (both, whole, overview)), strict=True):
@@ -175,9 +205,9 @@ def test_an_index_of_other_views_is_another_index(tiny, tmp_path) -> None:  # no
         SearchEngine.open(corpus, tmp_path / "index", load_embedder("nano-colqwen2_5", tiny, device="cpu"))
 
 
-@pytest.mark.parametrize("views", [0, len(VIEWS) + 1])
+@pytest.mark.parametrize("views", [0, len(MOVED) + 1])
 def test_as_many_views_as_there_are(tiny, views: int) -> None:  # noqa: F811
-    with pytest.raises(ValueError, match=f"views {views} must be from 1 to {len(VIEWS)}"):
+    with pytest.raises(ValueError, match=f"views {views} must be from 1 to {len(MOVED)}"):
         load_embedder("nano-colqwen2_5", tiny, device="cpu", views=views)
 
 

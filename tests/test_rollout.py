@@ -16,6 +16,7 @@ from vrag_nb.agent.observers import Settings
 from vrag_nb.agent.policy import Conversation, Generation, turn_seed
 from vrag_nb.agent.rollout import rollout
 from vrag_nb.agent.trajectory import TrajectoryLog, read_trajectories
+from vrag_nb.folder_lock import FolderInUseError, alone_in
 
 QUESTIONS = [make_question(f"q{i}", f"number {i}") for i in range(12)]
 
@@ -81,6 +82,14 @@ def test_resuming_does_only_what_is_missing(environment: Environment, tmp_path: 
     again = ScriptedPolicy(script)
     rollout(again, environment, QUESTIONS, out, progress=False)
     assert again.calls == []
+
+
+def test_two_processes_do_not_write_to_one_file(environment: Environment, tmp_path: Path) -> None:
+    out = tmp_path / "trajectories.jsonl"
+    with alone_in(out), pytest.raises(FolderInUseError, match=r"at work in .*trajectories\.jsonl: wait"):
+        rollout(ScriptedPolicy(script), environment, QUESTIONS, out, progress=False)
+    assert not out.exists()
+    assert len(rollout(ScriptedPolicy(script), environment, QUESTIONS[:2], out, progress=False)) == 2
 
 
 def test_errors_are_tried_again_unless_told_otherwise(environment: Environment, tmp_path: Path) -> None:

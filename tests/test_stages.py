@@ -21,10 +21,10 @@ from vrag_nb.agent.environment import Environment
 from vrag_nb.agent.observers import Settings
 from vrag_nb.agent.rollout import rollout
 from vrag_nb.evaluation.compare import compare_policies
+from vrag_nb.folder_lock import FolderInUseError
 from vrag_nb.learning import stages
 from vrag_nb.learning.curves import wandb_reporting
 from vrag_nb.learning.experts import GroundedPolicy, PrivilegedPlanner
-from vrag_nb.learning.folder_lock import FolderInUseError
 from vrag_nb.learning.sampled_data import read_rows
 from vrag_nb.learning.stages import claim, sample_experts
 from vrag_nb.learning.tables import TrajectoryTables, open_run, wandb_table
@@ -153,7 +153,7 @@ def test_a_folder_at_work_is_left_alone_by_other_processes(tmp_path: Path) -> No
     folder = tmp_path / "stage"
     claim(folder, {"settings": {"steps": 3}})
     code = (
-        "import sys, time; from pathlib import Path; from vrag_nb.learning.folder_lock import alone_in\n"
+        "import sys, time; from pathlib import Path; from vrag_nb.folder_lock import alone_in\n"
         "with alone_in(Path(sys.argv[1])): print('held', flush=True); time.sleep(600)"
     )
     command = [sys.executable, "-c", code, str(folder)]

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -24,6 +25,7 @@ from tqdm.auto import tqdm
 
 from vrag_nb.agent.policy import Conversation, Generation, Policy, generate_safely, turn_seed
 from vrag_nb.agent.trajectory import Trajectory, TrajectoryLog, Turn
+from vrag_nb.folder_lock import alone_in
 from vrag_nb.records import Question
 
 
@@ -71,23 +73,24 @@ def rollout(
 
     out: JSON lines file, appended to as sessions finish and resumed from. samples: trajectories per question; with
     more than one, uids are `{uid}#{sample}`. seed: of the sampling. retry_errors: do again what `out` holds as errors.
-    Raises ValueError when two questions share a uid.
+    Raises ValueError when two questions share a uid, FolderInUseError where another process writes to `out`.
     """
     jobs = [job for question in questions for job in _jobs(question, samples)]
     if len({job.uid for job in jobs}) < len(jobs):
         raise ValueError("two questions share a uid; uids must be unique within one rollout")
-    log = TrajectoryLog(out) if out is not None else None
-    done = dict(log.done) if log is not None else {}
-    if retry_errors:
-        done = {uid: kept for uid, kept in done.items() if kept.status != "error"}
-    open_jobs = [job for job in jobs if job.uid not in done]
     drive = _batched if policy.batched else _threaded
-    with tqdm(total=len(jobs), initial=len(jobs) - len(open_jobs), disable=not progress, desc="rollout") as bar:
-        for trajectory in drive(policy, environment, open_jobs, max(1, concurrency), seed):
-            if log is not None:
-                log.append(trajectory)
-            done[trajectory.uid] = trajectory
-            bar.update()
+    with alone_in(out) if out is not None else nullcontext():
+        log = TrajectoryLog(out) if out is not None else None
+        done = dict(log.done) if log is not None else {}
+        if retry_errors:
+            done = {uid: kept for uid, kept in done.items() if kept.status != "error"}
+        open_jobs = [job for job in jobs if job.uid not in done]
+        with tqdm(total=len(jobs), initial=len(jobs) - len(open_jobs), disable=not progress, desc="rollout") as bar:
+            for trajectory in drive(policy, environment, open_jobs, max(1, concurrency), seed):
+                if log is not None:
+                    log.append(trajectory)
+                done[trajectory.uid] = trajectory
+                bar.update()
     return [done[job.uid] for job in jobs]
 
 

@@ -18,7 +18,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from vrag_nb.attention import suit_cpu
 from vrag_nb.denormals import flushed_denormals
-from vrag_nb.learning.folder_lock import alone_in
+from vrag_nb.folder_lock import alone_in
 
 # TRL sets these arguments itself, so nobody who reads the warning can do anything about it.
 for _name in ("gradient_checkpointing", "is_gradient_checkpointing"):

@@ -6,7 +6,7 @@ torch is imported when an embedder is loaded, not when this module is.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,9 @@ from vrag_nb.retrieval.token_budget import limit_visual_tokens, shown_size, squa
 from vrag_nb.shifting import shifted
 
 # Of a page that is seen several times: moved by so many quarters of a square, right and down.
-VIEWS = ((0, 0), (-1, 1), (1, -1))
+MOVED = ((0, 0), (-1, 1), (1, -1))
+OVERLAP = 0.06  # of a page's longer side belongs to both of its halves, so that words on the cut are whole in one
+REDUCED = 0.9  # a page that keeps fewer of its pixels is seen larger in halves
 POOLING = "mean"  # of BiQwen2_5's strategies, the twin's
 
 
@@ -57,9 +59,11 @@ class NanoColQwen25(NanoEmbedder, ColQwen25):
     Squares without anything on them are left out unless `bare` (`nano.written`). Every page is seen at two sizes, whole
     at up to 640 squares and smaller, at up to `overview_tokens` (None: not), and keeps the vectors of both: so small a
     tower reads print of some sizes better than others, titles best when they are reduced. And it is seen so `views`
-    times, up to len(VIEWS), moved by a part of a square (`vrag_nb.shifting`), and its score is the mean of theirs: what
-    is misread at one place is read at another (`benchmarks/page_views.py`). With `frames` a chunk of a video has the
-    vectors of all its frames, each seen as a page is, in place of those of its sheet (`benchmarks/films.py`).
+    times, up to len(MOVED), and its score is the mean of theirs: what is misread at one place, or at one size, is read
+    at another (`benchmarks/page_views.py`). A further view is the page moved by a part of a square
+    (`vrag_nb.shifting`); with `halves` the second one is its two halves, whose print is larger, where the whole page is
+    shown reduced. The shorter view's vectors come again, which changes no maximum. With `frames` a chunk of a video has
+    the vectors of all its frames, each seen as a page is, in place of those of its sheet (`benchmarks/films.py`).
     Queries go without augmentation tokens: at this size they match anything and cost recall (`benchmarks/hubness.py`).
     """
 
@@ -72,20 +76,22 @@ class NanoColQwen25(NanoEmbedder, ColQwen25):
         *,
         overview_tokens: int | None = 224,
         views: int = 2,
+        halves: bool = True,
         bare: bool = False,
         frames: bool = True,
         **options: Any,
     ) -> None:
-        if not 1 <= views <= len(VIEWS):
-            raise ValueError(f"{self.name}: views {views} must be from 1 to {len(VIEWS)}")
+        if not 1 <= views <= len(MOVED):
+            raise ValueError(f"{self.name}: views {views} must be from 1 to {len(MOVED)}")
         super().__init__(checkpoint, **options)
-        self.views, self.bare, self.takes_videos = views, bare, frames
+        self.views, self.halves, self.bare, self.takes_videos = views, halves, bare, frames
         self.overview_tokens, self.overview = overview_tokens, copy.deepcopy(self.processor)
         if overview_tokens is not None:
             limit_visual_tokens(self.overview.image_processor, overview_tokens)
         self.fingerprint += f"/{'all' if bare else 'written'} squares, overview {overview_tokens}, views {views}"
-        self.fingerprint += ", frames of videos" if frames else ""
-        self.options |= {"overview_tokens": overview_tokens, "views": views, "bare": bare, "frames": frames}
+        self.fingerprint += (", halves" if halves and views > 1 else "") + (", frames of videos" if frames else "")
+        self.options |= {"overview_tokens": overview_tokens, "views": views, "halves": halves}
+        self.options |= {"bare": bare, "frames": frames}
 
     def embed_videos(self, clips: Sequence[Sequence[Image.Image]], seconds: float = 1.0) -> list[np.ndarray]:
         """One (n_tokens, dim) float32 array a clip: the vectors of its frames, one after the other in every view.
@@ -105,34 +111,57 @@ class NanoColQwen25(NanoEmbedder, ColQwen25):
 
     def _sights(self, image: Image.Image) -> list[np.ndarray]:
         """The image's vectors in every view, those of both sizes together."""
-        sizes = [self.processor]
-        if self.overview_tokens is not None and self._page_costs([image])[0] > self.overview_tokens:
-            sizes.append(self.overview)  # else it would be seen twice alike
-        seen = [self._see(processor, image, self.views)[0] for processor in sizes]
-        return [np.concatenate(view) for view in zip(*seen, strict=True)]
+        return [np.concatenate(list(self._sizes(parts, moved))) for parts, moved in self._views(image)]
 
-    def _see(self, processor: Any, image: Image.Image, views: int) -> tuple[list[np.ndarray], np.ndarray]:
-        """The page's vectors in every view, as many each, and the squares that are written on in any of them."""
+    def _views(self, image: Image.Image) -> Iterator[tuple[list[Image.Image], tuple[int, int]]]:
+        """Of every view the parts of the image that are looked at, and how they are moved."""
+        width, height = shown_size(self.processor.image_processor, image)
+        cut = self.halves and width * height < REDUCED * image.width * image.height
+        rest = iter(MOVED)
+        for number in range(self.views):
+            yield (halved(image), MOVED[0]) if cut and number == 1 else ([image], next(rest))
+
+    def _sizes(self, parts: Sequence[Image.Image], moved: tuple[int, int]) -> Iterator[np.ndarray]:
+        for part in parts:
+            yield self._see(self.processor, part, moved)[0]
+            if self.overview_tokens is not None and self._page_costs([part])[0] > self.overview_tokens:
+                yield self._see(self.overview, part, moved)[0]  # else it would be seen twice alike
+
+    def _see(self, processor: Any, image: Image.Image, moved: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+        """The image's vectors, moved by so many quarters of a square, and the squares that are written on."""
         from vrag_nb.nano.written import embed_written, written_squares
 
         page, side = shown(processor, image), square_side(processor.image_processor)
-        seen = [shifted(page, across * side // 4, down * side // 4) for across, down in VIEWS[:views]]
-        written = np.any([written_squares(view, side) for view in seen], axis=0) | self.bare
-        return embed_written(self.model, processor, seen, written), written
+        page = shifted(page, moved[0] * side // 4, moved[1] * side // 4)
+        written = written_squares(page, side) | self.bare
+        return embed_written(self.model, processor, [page], written)[0], written
 
     def _page_grid(self, image: Image.Image) -> np.ndarray:
         from vrag_nb.nano.written import prompt_ids
 
-        (vectors,), written = self._see(self.processor, image, 1)
+        vectors, written = self._see(self.processor, image, MOVED[0])
         ids, kept = prompt_ids(self.processor, written)
         grid = np.zeros((*written.shape, self.dim), np.float32)
         grid[written] = vectors[ids[kept] == self.model.config.image_token_id]
         return grid
 
 
+def halved(image: Image.Image) -> list[Image.Image]:
+    """The left and the right half of an image, of one that is higher than wide the upper and the lower, and OVERLAP."""
+    width, height = image.size
+    if width >= height:
+        over = round(width * (1 + OVERLAP) / 2)
+        return [image.crop((0, 0, over, height)), image.crop((width - over, 0, width, height))]
+    over = round(height * (1 + OVERLAP) / 2)
+    return [image.crop((0, 0, width, over)), image.crop((0, height - over, width, height))]
+
+
 def _by_views(images: Sequence[Sequence[np.ndarray]]) -> np.ndarray:
-    """The vectors of images that are searched as one, view by view: an index takes equal parts for the views."""
-    return np.concatenate([part for view in zip(*images, strict=True) for part in view])
+    """The vectors of images that are searched as one, view by view: an index takes equal parts for the views, so those
+    of the shorter ones come again from the first on."""
+    views = [np.concatenate(view) for view in zip(*images, strict=True)]
+    longest = max(map(len, views))
+    return np.concatenate([np.resize(view, (longest, view.shape[1])) for view in views])
 
 
 @register("nano-biqwen2_5")

@@ -1,4 +1,4 @@
-"""One process at a time works in a stage's folder: two would overwrite each other's log and checkpoints."""
+"""One process at a time works in a folder or on a file: two would overwrite each other's logs and checkpoints."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from vrag_nb.paths import shown_path
 
 
 class FolderInUseError(RuntimeError):
-    """Another process is at work in the folder."""
+    """Another process is at work there."""
 
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Hold the folder, which need not be there yet and may be renamed meanwhile; a killed process lets go of it.
+    """Hold a folder or a file, which need not be there yet and may be renamed meanwhile; who is killed lets go of it.
 
     Raises FolderInUseError where another process holds it.
     """
@@ -28,7 +28,7 @@ def alone_in(folder: Path) -> Iterator[None]:
         lock.acquire()
     except Timeout:
         raise FolderInUseError(
-            f"another process is at work in {shown_path(folder)}: wait until it ends, or name another folder"
+            f"another process is at work in {shown_path(folder)}: wait until it ends, or name another place"
         ) from None
     try:
         yield
