@@ -28,6 +28,7 @@ from vrag_nb.evaluation import report
 from vrag_nb.evaluation.baselines import SYSTEMS, Context, find_system
 from vrag_nb.evaluation.evaluate import evaluate, question_type
 from vrag_nb.evaluation.realdocs import evaluate_realdocs
+from vrag_nb.folder_lock import FolderInUseError, alone_in
 from vrag_nb.records import MetaInfo, Question, write_questions
 
 SETTINGS = Settings(max_turns=3, top_k=5, min_pixels=4 * 784, max_pixels=40 * 784)
@@ -242,6 +243,13 @@ def test_answers_made_with_something_else_are_put_aside(run, tmp_path, changed):
     run(policy=policy, systems=["agent"], **changed)
     assert sum(policy.calls) > 0
     assert len(read_trajectories(tmp_path / "out/trajectories/agent.stale.jsonl")) == 3
+
+
+def test_what_another_process_writes_is_not_put_aside(run, tmp_path):
+    run(systems=["agent"])
+    with alone_in(tmp_path / "out/trajectories/agent.stamp.json"), pytest.raises(FolderInUseError, match="at work in"):
+        run(systems=["agent"], seed=1)
+    assert len(read_trajectories(tmp_path / "out/trajectories/agent.jsonl")) == 3
 
 
 def test_only_an_edited_question_is_answered_anew(run):

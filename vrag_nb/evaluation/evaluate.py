@@ -51,6 +51,7 @@ from vrag_nb.evaluation.baselines import Context, System, find_system
 from vrag_nb.evaluation.metrics import Interval, bootstrap, ndcg_at_k, paired_bootstrap, recall_at_k, share_interval
 from vrag_nb.evaluation.per_question import conduct, pages_seen
 from vrag_nb.evaluation.report import BEHAVIOUR, write_json, write_jsonl, write_report
+from vrag_nb.folder_lock import alone_in
 from vrag_nb.provenance import provenance
 from vrag_nb.records import Hit, Question, read_pages
 from vrag_nb.retrieval.embedders import fingerprint_folder
@@ -206,15 +207,16 @@ def _run(
 ) -> tuple[list[Trajectory], float]:
     """One system's trajectories, and the seconds spent on them by this run and earlier ones."""
     path, stamp = folder / f"{system.name}.jsonl", folder / f"{system.name}.stamp.json"
-    before = _put_aside_stale(path, stamp, identity)
-    _forget_edited(path, questions)
-    write_json(stamp, {"identity": identity, "seconds": before})
-    finished = {uid for uid, one in TrajectoryLog(path).done.items() if one.status != "error"}
-    started = time.perf_counter()
-    trajectories = system.run(context, questions, path)
-    if any(question.uid not in finished for question in questions):
-        before = round(before + time.perf_counter() - started, 3)
+    with alone_in(stamp):  # before anything of another process is put aside
+        before = _put_aside_stale(path, stamp, identity)
+        _forget_edited(path, questions)
         write_json(stamp, {"identity": identity, "seconds": before})
+        finished = {uid for uid, one in TrajectoryLog(path).done.items() if one.status != "error"}
+        started = time.perf_counter()
+        trajectories = system.run(context, questions, path)
+        if any(question.uid not in finished for question in questions):
+            before = round(before + time.perf_counter() - started, 3)
+            write_json(stamp, {"identity": identity, "seconds": before})
     return trajectories, before
 
 
