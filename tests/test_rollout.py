@@ -90,6 +90,7 @@ def test_two_processes_do_not_write_to_one_file(environment: Environment, tmp_pa
         rollout(ScriptedPolicy(script), environment, QUESTIONS, out, progress=False)
     assert not out.exists()
     assert len(rollout(ScriptedPolicy(script), environment, QUESTIONS[:2], out, progress=False)) == 2
+    assert list(tmp_path.glob(".*.lock")) == []
 
 
 def test_errors_are_tried_again_unless_told_otherwise(environment: Environment, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -23,7 +23,8 @@ def alone_in(folder: Path) -> Iterator[None]:
     """
     folder = Path(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder.with_name(f".{folder.name}.lock"), timeout=0)
+    path = folder.with_name(f".{folder.name}.lock")
+    lock = FileLock(path, timeout=0)
     try:
         lock.acquire()
     except Timeout:
@@ -33,4 +34,6 @@ def alone_in(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
+        with suppress(OSError):
+            path.unlink()  # while it is held: filelock does not take one that has no name any more
         lock.release()
