@@ -50,7 +50,7 @@ def test_a_page_keeps_the_vectors_of_all_its_views(tiny) -> None:  # noqa: F811
     for page, single, several in zip(pages, once, thrice, strict=True):
         assert len(several) == len(MOVED) * len(single)
         first, *others = np.split(several, len(MOVED))
-        np.testing.assert_allclose(first, single, atol=1e-5), "the first view is the page where it is"
+        np.testing.assert_allclose(first, single, atol=1e-5, err_msg="the first view is the page where it is")
         assert all(not np.allclose(first, other, atol=1e-3) for other in others)
         width, height = shown_size(three.processor.image_processor, page)
         moved = shifted(page.resize((width, height), Image.Resampling.BICUBIC), -7, 7)
@@ -82,7 +82,7 @@ def test_the_second_view_of_a_reduced_page_is_its_halves(tiny) -> None:  # noqa:
     np.testing.assert_allclose(first[: len(once)], once, atol=1e-5)
     np.testing.assert_allclose(first[len(once) :], np.resize(once, (len(parts), 128))[len(once) :], atol=1e-5)
     np.testing.assert_allclose(second, parts, atol=1e-5)
-    np.testing.assert_allclose(small, moved.embed_pages([whole], [])[0], atol=1e-5), "nothing would be larger"
+    np.testing.assert_allclose(small, moved.embed_pages([whole], [])[0], atol=1e-5, err_msg="nothing would be larger")
     third = np.split(three.embed_pages([reduced], [])[0], 3)[2]
     shifted_one = np.split(moved.embed_pages([reduced], [])[0], 2)[1]
     np.testing.assert_allclose(third[: len(shifted_one)], shifted_one, atol=1e-5)

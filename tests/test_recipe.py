@@ -72,7 +72,7 @@ def test_an_unknown_stage_is_named(recipe: Recipe):
         run_stages(recipe, ["sea"])
 
 
-def test_one_model_is_asked_for_both_protocols_in_batches_that_fit_a_gpu(
+def test_one_model_is_taught_both_protocols_and_short_samples_share_batches(
     recipe: Recipe, monkeypatch: pytest.MonkeyPatch
 ):
     taught: dict[str, Any] = {}

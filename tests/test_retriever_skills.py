@@ -11,16 +11,7 @@ import pytest
 from conftest import make_question
 
 from vrag_nb.display.matches import Matches
-from vrag_nb.nano.retriever_skills import (
-    by_kind,
-    by_print,
-    pages_found,
-    printed_words,
-    ranked_pages,
-    scored,
-    shown_height,
-    word_met,
-)
+from vrag_nb.nano.retriever_skills import answer_print, pages_found, printed_words, recall_by, word_met
 from vrag_nb.records import Hit, Question
 from vrag_nb.retrieval.embedders import SimilarityMap
 
@@ -36,56 +27,46 @@ def _question(uid: str, page: int, printed: bool = True, height: float = 0.05, k
     return one.model_copy(update={"meta_info": meta})
 
 
-class Pages:
-    """Pages of 1000 x 1000 pixels, ten of a document: what a sheet asks of an engine."""
-
-    def __init__(self, ranked: dict[str, list[str]]) -> None:
-        self.ranked = ranked
-
-    def search(self, queries: list[str], top_k: int = 5) -> list[list[Hit]]:
-        return [
-            [
-                Hit(rank=rank, score=-rank, page_id=name, document="d", page=1)
-                for rank, name in enumerate(self.ranked[q], 1)
-            ]
-            for q in queries
-        ]
-
-    def page(self, page_id: str) -> SimpleNamespace:
-        return SimpleNamespace(document=page_id.rpartition("_")[0], page=1, width=1000, height=1000)
+def _hits(*names: str) -> list[Hit]:
+    return [Hit(rank=rank, score=-rank, page_id=name) for rank, name in enumerate(names, start=1)]
 
 
 def test_what_is_found_is_counted_question_by_question() -> None:
-    questions = [_question("a", 1), _question("b", 2), _question("c", 3)]
+    questions = [_question("a", 1), _question("b", 2), _question("c", 3), _question("d", 4)]
     gold = [question.gold_page_ids[0] for question in questions]
     other = "another_1"
-    engine: Any = Pages({"a": [gold[0], other], "b": [other, gold[1]], "c": []})
-    ranked = ranked_pages(engine, questions, lambda question: question.uid)
-    assert ranked == {"a": [gold[0], other], "b": [other, gold[1]], "c": []}
-    scores = pages_found(ranked, questions, engine)
-    assert scores["recall@1"] == [1.0, 0.0, 0.0]
-    assert scores["recall@5"] == [1.0, 1.0, 0.0]
-    assert scores["nDCG@5"] == pytest.approx([1.0, 1 / np.log2(3), 0.0], abs=1e-4)
-    assert scores["right document first"] == [1.0, 0.0, 0.0]
+    rankings = {
+        "a": _hits(gold[0], other),
+        "b": _hits(other, gold[1]),
+        "c": _hits(gold[0]),  # another page of its document
+        "d": RuntimeError("no answer"),
+    }
+    rows = pages_found(rankings, questions, lambda name: name.rpartition("_")[0])
+    assert {name: row["value"] for name, row in rows.items()} == pytest.approx(
+        {
+            "recall@1": 0.25,
+            "recall@3": 0.5,
+            "recall@5": 0.5,
+            "ndcg@5": (1 + 1 / np.log2(3)) / 4,
+            "right document first": 0.5,
+        },
+        abs=1e-4,
+    )
+    assert {row["n"] for row in rows.values()} == {4}
 
 
-def test_groups_by_kind_and_by_print_smallest_first() -> None:
-    questions = [
-        _question("a", 1, height=0.03, kind="chart"),
-        _question("b", 2, height=0.01),
-        _question("c", 3, printed=False),
-    ]
-    ranked = {"a": questions[0].gold_page_ids, "b": [], "c": questions[2].gold_page_ids}
-    assert by_kind(ranked, questions) == {"chart": [1.0], "table": [0.0, 1.0]}
-    engine: Any = Pages({})
-    assert by_print(ranked, questions, engine, budget=640) == {"6.5 to 8": [0.0], "13 on": [1.0]}
+def test_groups_have_rows_of_their_own() -> None:
+    questions = [_question("a", 1, kind="chart"), _question("b", 2), _question("c", 3), _question("d", 4, kind="text")]
+    rankings = {"a": _hits("x_1"), "b": [], "c": _hits(*questions[2].gold_page_ids), "d": _hits("x_1")}
+    rows = recall_by(rankings, questions, lambda one: None if one.uid == "d" else one.meta_info.source_type)
+    assert {name: (row["value"], row["n"]) for name, row in rows.items()} == {"chart": (0.0, 1), "table": (0.5, 2)}
 
 
 def test_print_is_as_high_as_the_page_is_shown() -> None:
-    page: Any = SimpleNamespace(width=2000, height=1000)
-    budget = 2000 * 1000 // 784 // 4  # half as wide and half as high
-    assert shown_height(page, (0, 0.1, 1, 0.14), budget) == pytest.approx(20, rel=0.01)
-    assert shown_height(page, (0, 0.1, 1, 0.14), 10**6) == pytest.approx(40), "a page is not enlarged"
+    page: Any = SimpleNamespace(width=2000, height=1000)  # shown 980 pixels wide and 476 high
+    assert answer_print(_question("a", 1, height=11 / 476), page) == "10 to 13"
+    assert answer_print(_question("a", 1, height=9.9 / 476), page) == "8 to 10"
+    assert answer_print(_question("a", 1, printed=False), page) is None
 
 
 @pytest.mark.parametrize(("place", "hit"), [((0.4, 0.3, 0.6, 0.4), 1.0), ((0.0, 0.3, 0.2, 0.4), 0.0)])
@@ -104,9 +85,3 @@ def test_words_of_a_page_stand_where_they_are_printed() -> None:
     assert places
     assert all(0 <= x0 < x1 <= 1.01 and 0 <= y0 < y1 <= 1.01 for boxes in places.values() for x0, y0, x1, y1 in boxes)
     assert all(word == word.lower() for word in places)
-
-
-def test_shares_of_hits_have_exact_ends_and_other_means_do_not() -> None:
-    found = scored({"hits": [1.0, 1.0, 1.0], "means": [0.5, 0.75, 1.0]})
-    assert found["hits"].low < 1
-    assert found["means"].value == pytest.approx(0.75)

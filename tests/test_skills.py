@@ -49,8 +49,9 @@ def test_a_perfect_reader_gets_a_perfect_sheet(decks: Decks) -> None:
     seen = sheet["legibility, foreign decks"]
     assert list(seen) == ["whole page", "gold crop"]
     assert list(seen["whole page"]) == list(seen["gold crop"])  # the same questions
-    labels = [skills.print_label(number) for number in range(len(skills.PRINT_BINS) - 1)]
-    assert [label for label in labels if label in seen["gold crop"]] == list(seen["gold crop"])  # small print first
+    assert [label for label in skills.PRINT_LABELS if label in seen["gold crop"]] == list(
+        seen["gold crop"]
+    )  # small print first
     assert "Legibility, foreign decks" in as_markdown(sheet)
     assert len(legibility_figure(sheet).axes) == 1
 

@@ -30,9 +30,8 @@ from vrag_nb.evaluation.metrics import share_interval
 from vrag_nb.nano.deck_tasks import DeckPool
 from vrag_nb.nano.memory_tasks import FilmSteps, Kind, MemorySteps, kind_of
 from vrag_nb.nano.samples import Sample
-from vrag_nb.nano.skills import Asker, Decks, Scores, as_markdown, wanted, write_sheet
+from vrag_nb.nano.skills import Asker, Decks, Scores, as_markdown, both_decks, wanted, write_sheet
 from vrag_nb.profiles import load_profile
-from vrag_nb.records import read_questions
 
 KINDS: tuple[Kind, ...] = ("search", "found", "missed", "answer")
 DRAWS = 80  # at most so many plays for a sample wanted: not every deck has every kind of step
@@ -119,16 +118,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     policy = TransformersPolicy(options.model, max_new_tokens=220, temperature=0.0, batch_size=8)
-    folders = {"own": load_profile(options.profile).corpus_folder, "foreign": options.foreign}
-    decks = {
-        name: Decks(
-            folder / "documents",
-            read_questions(folder / f"questions.{options.split}.json"),
-            options.decks,
-            options.seed,
-        )
-        for name, folder in folders.items()
-    }
+    own = load_profile(options.profile).corpus_folder
+    decks = both_decks(own, options.foreign, options.split, options.decks, options.seed)
     sheet = memory_sheet(Asker(policy), decks, options.count, options.seed)
     write_sheet(sheet, options.out, "vrag_nb.nano.memory_skills")
     print(as_markdown(sheet))

@@ -305,11 +305,11 @@ def _teach_on(
     what answers ask of it, it forgets letters. Looking heads weigh little: what they say at first is noise.
     """
     torch.manual_seed(recipe.seed)
-    on_cpu, windows = training_device().type == "cpu", tower_windows(recipe)
-    model.to(training_device())  # type: ignore[arg-type]
+    device, windows = training_device(), tower_windows(recipe)
+    on_cpu = device.type == "cpu"
+    model.to(device)  # type: ignore[arg-type]
     visual, batch = model.model.visual, 16 * recipe.times
-    lessons = WindowLessons(visual, windows, batch, seed=recipe.seed, compiled=on_cpu, resident=not on_cpu)
-    lessons.to(training_device())
+    lessons = WindowLessons(visual, windows, batch, seed=recipe.seed, compiled=on_cpu, resident=not on_cpu).to(device)
     if head := letters_head(recipe):
         lessons.head.load_state_dict(head)
     elif not (recipe.runs / stage / "state.pt").is_file():

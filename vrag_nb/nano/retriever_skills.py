@@ -4,7 +4,7 @@
 
 Of test questions with one gold page, on decks of our own and on foreign slides:
 
-- pages found: recall@1, recall@5 and nDCG@5 among all pages, and whether the page found first is of the right document,
+- pages found: recall@1, 3 and 5 and nDCG@5 among all pages, and whether the page found first is of the right document,
   for the question as it is asked and for the keywords that an expert would search for;
 - recall@1 by what is asked, and by how high the print of the answer is on the page as the retriever is shown it;
 - words: of the query's words that are printed on the gold page, how often the patch that is most like them lies on one
@@ -18,7 +18,7 @@ prepared once, below data/corpora.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,78 +27,52 @@ import pymupdf
 from tqdm.auto import tqdm
 
 from vrag_nb.agent.geometry import Box
-from vrag_nb.agent.searching import search_each
 from vrag_nb.display.matches import Matches, Word
-from vrag_nb.evaluation.evaluate import question_type
-from vrag_nb.evaluation.metrics import Interval, bootstrap, ndcg_at_k, recall_at_k, share_interval
+from vrag_nb.evaluation.evaluate import question_type, rank_pages, retrieval_metrics
+from vrag_nb.evaluation.metrics import share_interval
+from vrag_nb.nano.retriever import PAGE_BUDGET
 from vrag_nb.nano.samples import is_telling
-from vrag_nb.nano.skills import PRINT_BINS, Scores, as_markdown, print_bin, print_label, write_sheet
+from vrag_nb.nano.skills import PRINT_LABELS, as_markdown, on_foreign, print_bin, write_sheet
 from vrag_nb.profiles import load_profile
-from vrag_nb.records import Page, Question, read_questions
+from vrag_nb.records import Hit, Page, Question, read_questions
 from vrag_nb.retrieval.engine import SearchEngine
 
-CUT = 5
-FACTOR = 28  # pixels of a patch, both ways
-Ranking = dict[str, list[str]]
+Rankings = Mapping[str, list[Hit] | Exception]
+Rows = dict[str, dict[str, Any]]  # of a sheet: {value, low, high, n}
 
 
-def ranked_pages(engine: SearchEngine, questions: Sequence[Question], words: Callable[[Question], str]) -> Ranking:
-    """The first CUT pages for each question, put as `words` says; none where a search failed."""
-    found = search_each(engine, [words(question) for question in questions], CUT)
-    return {
-        question.uid: [] if isinstance(hits, Exception) else [hit.page_id for hit in hits]
-        for question, hits in zip(questions, found, strict=True)
-    }
+def pages_found(rankings: Rankings, questions: Sequence[Question], document: Callable[[str], str]) -> Rows:
+    """Recall and nDCG, and how often the page found first is of the right document; `document`: that of a page."""
+    found = {uid: [] if isinstance(hits, Exception) else hits for uid, hits in rankings.items()}
+    right = [float(any(document(hit.page_id) == one.document for hit in found[one.uid][:1])) for one in questions]
+    told = share_interval(right).model_dump()
+    return {**retrieval_metrics(questions, rankings), "right document first": told}
 
 
-def pages_found(ranked: Ranking, questions: Sequence[Question], engine: SearchEngine) -> Scores:
-    """What one way of asking finds, question by question."""
-    gold = {question.uid: question.gold_page_ids for question in questions}
-    documents = {question.uid: question.document for question in questions}
-    scores = {f"recall@{cut}": list(recall_at_k(ranked, gold, cut).values()) for cut in (1, CUT)}
-    scores[f"nDCG@{CUT}"] = list(ndcg_at_k(ranked, gold, CUT).values())
-    scores["right document first"] = [
-        float(bool(pages) and engine.page(pages[0]).document == documents[uid]) for uid, pages in ranked.items()
-    ]
-    return scores
-
-
-def by_kind(ranked: Ranking, questions: Sequence[Question]) -> Scores:
-    """recall@1 by what is asked."""
-    return _grouped(ranked, questions, {question.uid: question_type(question) for question in questions})
-
-
-def by_print(ranked: Ranking, questions: Sequence[Question], engine: SearchEngine, budget: int) -> Scores:
-    """recall@1 by the height of the answer's print, of questions with one fact that is printed; smallest first."""
-    groups = {}
+def recall_by(rankings: Rankings, questions: Sequence[Question], group: Callable[[Question], str | None]) -> Rows:
+    """recall@1 of each group of questions, by its name; None: in no group."""
+    groups: dict[str, list[Question]] = {}
     for question in questions:
-        facts = question.needed_facts
-        if len(facts) == 1 and facts[0]["printed"]:
-            page = engine.page(question.gold_page_ids[0])
-            groups[question.uid] = print_bin(shown_height(page, facts[0]["answer_box"], budget))
-    scores = _grouped(ranked, questions, groups)
-    return {label: scores[label] for label in map(print_label, range(len(PRINT_BINS) - 1)) if label in scores}
+        if name := group(question):
+            groups.setdefault(name, []).append(question)
+    return {name: retrieval_metrics(asked, rankings)["recall@1"] for name, asked in sorted(groups.items())}
 
 
-def shown_height(page: Page, box: Box, budget: int) -> float:
-    """Pixels from top to bottom of a box (page fractions) where the page is shown as `budget` patches."""
-    scale = min(1.0, (budget * FACTOR**2 / (page.width * page.height)) ** 0.5)
-    return (box[3] - box[1]) * page.height * scale
+def answer_print(question: Question, page: Page) -> str | None:
+    """Which of PRINT_LABELS the answer's print has where the retriever is shown its page whole; None where it is not
+    one printed fact."""
+    facts = question.needed_facts
+    if len(facts) != 1 or not facts[0]["printed"]:
+        return None
+    _, top, _, bottom = facts[0]["answer_box"]
+    return print_bin((bottom - top) * PAGE_BUDGET.size(page.width, page.height)[1])
 
 
-def _grouped(ranked: Ranking, questions: Sequence[Question], groups: dict[str, str]) -> Scores:
-    gold = {question.uid: question.gold_page_ids for question in questions if question.uid in groups}
-    scores: Scores = {}
-    for uid, value in recall_at_k({uid: ranked[uid] for uid in gold}, gold, 1).items():
-        scores.setdefault(groups[uid], []).append(value)
-    return dict(sorted(scores.items()))
-
-
-def words_met(engine: SearchEngine, questions: Sequence[Question], documents: Path) -> Scores:
-    """Of each telling word of a query that is printed on the gold page: 1 where its best patch lies on one of its
+def words_met(engine: SearchEngine, questions: Sequence[Question], documents: Path) -> Rows:
+    """Of each telling word of a query that is printed on the gold page: whether its best patch lies on one of its
     places, and the share of all patches that do. One value a question, the mean over its words.
     """
-    found: Scores = {"best patch lies on the word": [], "a patch at random": []}
+    hits, chances = list[float](), list[float]()
     for question in tqdm(questions, desc="similarity maps", unit="question", leave=False):
         page = engine.page(question.gold_page_ids[0])
         printed = printed_words(documents / f"{page.document}.pdf", page.page)
@@ -109,10 +83,11 @@ def words_met(engine: SearchEngine, questions: Sequence[Question], documents: Pa
             if not word.added and is_telling(key := _plain(word.text)) and key in printed
         ]
         if met:
-            hits, chances = zip(*met, strict=True)
-            found["best patch lies on the word"].append(float(np.mean(hits)))
-            found["a patch at random"].append(float(np.mean(chances)))
-    return found
+            hit, chance = np.mean(met, axis=0)
+            hits.append(float(hit))
+            chances.append(float(chance))
+    rows = {"best patch lies on the word": hits, "a patch at random": chances}
+    return {name: share_interval(values).model_dump() for name, values in rows.items()}
 
 
 def printed_words(pdf: Path, number: int) -> dict[str, list[Box]]:
@@ -141,28 +116,21 @@ def word_met(matches: Matches, word: Word, places: Sequence[Box]) -> tuple[float
     return float(touched.flat[int(matches.heat(word).argmax())]), float(touched.mean())
 
 
-def retriever_sheet(
-    engine: SearchEngine, questions: Sequence[Question], documents: Path, maps: int, budget: int
-) -> dict[str, Scores]:
+def retriever_sheet(engine: SearchEngine, questions: Sequence[Question], documents: Path, maps: int) -> dict[str, Rows]:
     """The sections about one corpus; `maps`: so many questions have their words looked at."""
     asked = [question for question in questions if len(question.gold_page_ids) == 1]
     hinted = [question for question in asked if len(question.needed_facts) == 1]
-    plain = ranked_pages(engine, asked, lambda question: question.query)
-    keywords = ranked_pages(engine, hinted, lambda question: question.needed_facts[0]["search_hint"])
-    found = {f"question, {name}": values for name, values in pages_found(plain, asked, engine).items()}
-    found |= {f"keywords, {name}": values for name, values in pages_found(keywords, hinted, engine).items()}
+    plain, document = rank_pages(engine, asked), lambda name: engine.page(name).document
+    keywords = rank_pages(engine, hinted, lambda question: question.needed_facts[0]["search_hint"])
+    found = {f"question, {name}": row for name, row in pages_found(plain, asked, document).items()}
+    found |= {f"keywords, {name}": row for name, row in pages_found(keywords, hinted, document).items()}
+    prints = recall_by(plain, asked, lambda one: answer_print(one, engine.page(one.gold_page_ids[0])))
     sheet = {
         "pages found": found,
-        "recall@1 by what is asked": by_kind(plain, asked),
-        "recall@1 by print, pixels": by_print(plain, asked, engine, budget),
+        "recall@1 by what is asked": recall_by(plain, asked, question_type),
+        "recall@1 by print, pixels": {label: prints[label] for label in PRINT_LABELS if label in prints},
     }
     return sheet | ({"words": words_met(engine, asked[:maps], documents)} if engine.embedder.multi_vector else {})
-
-
-def scored(scores: Scores, seed: int = 0) -> dict[str, Interval]:
-    """Intervals: exact ones at the ends where values are shares of hits."""
-    whole = {row: all(value in (0.0, 1.0) for value in values) for row, values in scores.items()}
-    return {row: (share_interval if whole[row] else bootstrap)(values, seed) for row, values in scores.items()}
 
 
 def main() -> None:
@@ -172,22 +140,17 @@ def main() -> None:
     parser.add_argument("--foreign", type=Path, default=Path("data/foreign"))
     parser.add_argument("--split", default="test", choices=("dev", "test"))
     parser.add_argument("--maps", type=int, default=60, help="questions whose words are looked at, of each corpus")
-    parser.add_argument("--budget", type=int, default=640, help="patches of a page as the retriever is shown it")
     options = parser.parse_args()
     own = load_profile(options.profile)
-    foreign = own.on_documents(options.foreign / "documents", own.corpus_folder.with_name("foreign"))
-    foreign.prepare_corpus()
-    foreign.build_index()
+    foreign = on_foreign(own, options.foreign)
     sheet: dict[str, Any] = {}
     for name, profile, folder in (("own", own, own.corpus_folder), ("foreign", foreign, options.foreign)):
         questions = read_questions(folder / f"questions.{options.split}.json")
         engine = profile.search_engine()
         if not isinstance(engine, SearchEngine):
             raise SystemExit(f"profile {profile.name} has a {type(engine).__name__}; one retriever is looked at here")
-        sections = retriever_sheet(engine, questions, folder / "documents", options.maps, options.budget)
-        for section, scores in sections.items():
-            rows = {row: interval.model_dump() for row, interval in scored(scores).items()}
-            sheet[f"{section}, {name} decks"] = {"": rows}
+        sections = retriever_sheet(engine, questions, folder / "documents", options.maps)
+        sheet |= {f"{section}, {name} decks": {"": rows} for section, rows in sections.items()}
     write_sheet(sheet, options.out, "vrag_nb.nano.retriever_skills")
     print(as_markdown(sheet))
 

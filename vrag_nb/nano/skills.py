@@ -26,7 +26,9 @@ import json
 import random
 import shlex
 import sys
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +56,12 @@ from vrag_nb.records import Question, read_questions
 
 SIZES = (8, 10, 12, 14, 16, 20)
 FONTS = {"DejaVu Sans": 0, "DejaVu Sans Bold": 1, "DejaVu Serif": 2, "DejaVu Mono": 3, "STIX": 4, "STIX Bold": 5}
-PRINT_BINS = (0.0, 5.0, 6.5, 8.0, 10.0, 13.0, 60.0)  # shown pixels of the answer's print on a whole page
+PRINT_BINS = (0.0, 5.0, 6.5, 8.0, 10.0, 13.0)  # shown pixels of the answer's print, from this on
+PRINT_LABELS = (
+    f"under {PRINT_BINS[1]:g}",
+    *(f"{low:g} to {high:g}" for low, high in pairwise(PRINT_BINS[1:])),
+    f"{PRINT_BINS[-1]:g} on",
+)
 ASKED_OF_CROPS = {
     "table": "cell of a table",
     "chart": "value of a chart's label",
@@ -251,9 +258,7 @@ def legibility(asker: Asker, decks: Decks, count: int, seed: int) -> dict[str, S
         scores: Scores = {}
         for (page, _, fact), right in zip(facts, asker.right(samples), strict=True):
             scores.setdefault(print_bin(shown_print(page, fact)), []).append(right)
-        found[name] = {
-            label: scores[label] for label in map(print_label, range(len(PRINT_BINS) - 1)) if label in scores
-        }
+        found[name] = {label: scores[label] for label in PRINT_LABELS if label in scores}
     return found
 
 
@@ -263,15 +268,9 @@ def shown_print(page: DrawnPage, fact: dict[str, Any]) -> float:
     return (height[3] - height[1]) * BUDGET.size(*page.image.size)[1] / page.image.height
 
 
-def print_label(number: int) -> str:
-    low, high = PRINT_BINS[number], PRINT_BINS[number + 1]
-    return (
-        f"under {high:g}" if not number else f"{low:g} on" if number == len(PRINT_BINS) - 2 else f"{low:g} to {high:g}"
-    )
-
-
 def print_bin(size: float) -> str:
-    return print_label(max(i for i in range(len(PRINT_BINS) - 1) if size >= PRINT_BINS[i]))
+    """Which of PRINT_LABELS print of so many pixels has."""
+    return PRINT_LABELS[bisect_right(PRINT_BINS, size) - 1]
 
 
 def skill_sheet(
@@ -332,16 +331,15 @@ def legibility_figure(sheet: dict[str, Any]) -> Figure:
     figure = figures.new_figure(6.4 * len(panels), 4.2)
     for number, (skill, views) in enumerate(panels.items(), start=1):
         axes = figure.add_subplot(1, len(panels), number)
-        labels = [print_label(i) for i in range(len(PRINT_BINS) - 1)]
         for (view, scores), colour in zip(views.items(), figures.SERIES, strict=False):
-            places = [labels.index(group) for group in scores]
+            places = [PRINT_LABELS.index(group) for group in scores]
             values = [score["value"] for score in scores.values()]
             spread = [
                 [v - score["low"] for v, score in zip(values, scores.values(), strict=True)],
                 [score["high"] - v for v, score in zip(values, scores.values(), strict=True)],
             ]
             axes.errorbar(places, values, yerr=spread, marker="o", capsize=3, color=colour, label=view)
-        axes.set_xticks(range(len(labels)), labels)
+        axes.set_xticks(range(len(PRINT_LABELS)), PRINT_LABELS)
         title = f"{skill.removeprefix('legibility, ').capitalize()}: reading the page whole, or its crop"
         figures.chart(axes, title, "height of the print on the page as shown, pixels", "right answers")
         axes.set_ylim(-0.02, 1.02)
@@ -350,13 +348,29 @@ def legibility_figure(sheet: dict[str, Any]) -> Figure:
     return figure
 
 
-def loops(profile: Profile, foreign: Path, split: str, count: int) -> dict[str, tuple[Environment, list[Question]]]:
-    """Where the agent's loop is played: the profile's corpus, and the foreign slides, prepared and indexed first."""
+def on_foreign(profile: Profile, foreign: Path) -> Profile:
+    """The profile on the foreign slides, prepared and indexed first."""
     elsewhere = profile.on_documents(foreign / "documents", profile.corpus_folder.with_name("foreign"))
     elsewhere.prepare_corpus()
     elsewhere.build_index()
+    return elsewhere
+
+
+def both_decks(own: Path, foreign: Path, split: str, limit: int, seed: int) -> dict[str, Decks]:
+    """Up to `limit` decks of a split, of our own corpus and foreign ones."""
+    return {
+        name: Decks(folder / "documents", read_questions(folder / f"questions.{split}.json"), limit, seed)
+        for name, folder in (("own", own), ("foreign", foreign))
+    }
+
+
+def loops(profile: Profile, foreign: Path, split: str, count: int) -> dict[str, tuple[Environment, list[Question]]]:
+    """Where the agent's loop is played: the profile's corpus, and the foreign slides, prepared and indexed first."""
     found = {}
-    for name, one, folder in (("own", profile, profile.corpus_folder), ("foreign", elsewhere, foreign)):
+    for name, one, folder in (
+        ("own", profile, profile.corpus_folder),
+        ("foreign", on_foreign(profile, foreign), foreign),
+    ):
         environment = one.load_environment(one.search_engine())
         assert isinstance(environment, Environment), f"profile {profile.name} is not VRAG's"
         questions = read_questions(folder / f"questions.{split}.json")
@@ -378,16 +392,7 @@ def main() -> None:
     options = parser.parse_args()
     policy = TransformersPolicy(options.model, max_new_tokens=80, temperature=0.0, batch_size=8)
     profile = load_profile(options.profile)
-    folders = {"own": profile.corpus_folder, "foreign": options.foreign}
-    decks = {
-        name: Decks(
-            folder / "documents",
-            read_questions(folder / f"questions.{options.split}.json"),
-            options.decks,
-            options.seed,
-        )
-        for name, folder in folders.items()
-    }
+    decks = both_decks(profile.corpus_folder, options.foreign, options.split, options.decks, options.seed)
     played = loops(profile, options.foreign, options.split, options.count)
     sheet = skill_sheet(Asker(policy, options.acting), decks, options.count, options.seed, played)
     write_sheet(sheet, options.out, "vrag_nb.nano.skills")

@@ -7,7 +7,6 @@ that stay keep their places on the grid (rotary positions, windows), so that the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,44 +33,40 @@ def written_squares(image: Image.Image, side: int) -> np.ndarray:
 
 
 @torch.inference_mode()
-def embed_written(model: Any, processor: Any, views: Sequence[Image.Image], written: np.ndarray) -> list[np.ndarray]:
-    """(tokens, dim) float32 of every view, length 1 each: ColQwen2.5 embeddings without the other squares.
+def embed_written(model: Any, processor: Any, page: Image.Image, written: np.ndarray) -> np.ndarray:
+    """(tokens, dim) float32 of a page, length 1 each: ColQwen2.5 embeddings without the other squares.
 
-    processor: colpali-engine's. views: of one size, whole squares large. written: (rows, columns), see
-    `written_squares`.
+    processor: colpali-engine's. page: whole squares large. written: (rows, columns), see `written_squares`.
     """
-    found = (model.custom_text_proj(hidden) for hidden in hidden_states(model, processor, views, written))
-    return [torch.nn.functional.normalize(vectors, dim=-1).float().cpu().numpy() for vectors in found]
+    vectors = model.custom_text_proj(hidden_states(model, processor, page, written))
+    return torch.nn.functional.normalize(vectors, dim=-1).float().cpu().numpy()
 
 
-def hidden_states(
-    model: Any, processor: Any, views: Sequence[Image.Image], written: np.ndarray
-) -> Iterator[torch.Tensor]:
-    """(tokens, width) of every view: last hidden states of a Qwen2.5-VL, without the other squares."""
-    for embedded, positions in written_inputs(model, processor, views, written):
-        yield model.language_model(
-            inputs_embeds=embedded[None],
-            position_ids=positions,
-            attention_mask=torch.ones_like(positions[0]),
-            use_cache=False,
-        ).last_hidden_state[0]
+def hidden_states(model: Any, processor: Any, page: Image.Image, written: np.ndarray) -> torch.Tensor:
+    """(tokens, width): last hidden states of a Qwen2.5-VL, without the other squares."""
+    embedded, positions = written_inputs(model, processor, page, written)
+    return model.language_model(
+        inputs_embeds=embedded[None],
+        position_ids=positions,
+        attention_mask=torch.ones_like(positions[0]),
+        use_cache=False,
+    ).last_hidden_state[0]
 
 
 def written_inputs(
-    model: Any, processor: Any, views: Sequence[Image.Image], written: np.ndarray
-) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """What the language model is given of every view: embedded tokens (tokens, width), positions (3, 1, tokens)."""
-    pixels = processor.image_processor(images=list(views), do_resize=False, return_tensors="pt").to(model.device)
-    grid = pixels["image_grid_thw"][:1]
+    model: Any, processor: Any, page: Image.Image, written: np.ndarray
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What the language model is given of a page: embedded tokens (tokens, width), positions (3, 1, tokens)."""
+    pixels = processor.image_processor(images=[page], do_resize=False, return_tensors="pt").to(model.device)
+    grid = pixels["image_grid_thw"]
     prompt = (*prompt_ids(processor, written), written.flatten())
     ids, kept, stays = (torch.from_numpy(array).to(model.device) for array in prompt)
     is_square = ids == model.config.image_token_id
     attended = torch.ones_like(ids)[None]
     positions = model.get_rope_index(ids[None], is_square[None].int(), image_grid_thw=grid, attention_mask=attended)[0]
-    for patches in pixels["pixel_values"].chunk(len(views)):
-        embedded = model.language_model.embed_tokens(ids[kept])
-        embedded[is_square[kept]] = _see(model.visual, patches, grid, stays).to(embedded.dtype)
-        yield embedded, positions[:, :, kept]
+    embedded = model.language_model.embed_tokens(ids[kept])
+    embedded[is_square[kept]] = _see(model.visual, pixels["pixel_values"], grid, stays).to(embedded.dtype)
+    return embedded, positions[:, :, kept]
 
 
 def prompt_ids(processor: Any, written: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -134,7 +134,7 @@ class NanoColQwen25(NanoEmbedder, ColQwen25):
         page, side = shown(processor, image), square_side(processor.image_processor)
         page = shifted(page, moved[0] * side // 4, moved[1] * side // 4)
         written = written_squares(page, side) | self.bare
-        return embed_written(self.model, processor, [page], written)[0], written
+        return embed_written(self.model, processor, page, written), written
 
     def _page_grid(self, image: Image.Image) -> np.ndarray:
         from vrag_nb.nano.written import prompt_ids
@@ -183,7 +183,7 @@ class NanoBiQwen25(NanoEmbedder, BiQwen25):
         page = shown(self.processor, image)
         written = written_squares(page, square_side(self.processor.image_processor))
         with torch.inference_mode():
-            (hidden,) = hidden_states(self.model, self.processor, [page], written)
+            hidden = hidden_states(self.model, self.processor, page, written)
             return torch.nn.functional.normalize(hidden.float().mean(0, keepdim=True), dim=-1).cpu().numpy()
 
     def _forward(self, inputs: Any) -> list[np.ndarray]:
