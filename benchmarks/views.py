@@ -61,7 +61,7 @@ def main() -> None:
     rows: list[list[str]] = []
     first: dict[str, float] = {}
     for views in options.views:
-        found = attempts(profile, asked, views, options.run / options.split)
+        found = attempts(profile, asked, views, options.run / profile.name / options.split)
         pairs = list(zip(asked, found, strict=True))
         right = {q.uid: float(bool(t.answer and is_correct(t.answer, q.reference_answer))) for q, t in pairs}
         first = first or right

@@ -19,6 +19,9 @@ from vrag_nb.agent.views import VIEWS, Mixture, as_views, view
 
 ANSWER = "<think>I read it.</think><answer>42</answer>"
 SEARCH = "<search>total</search>"
+RETRIEVE = '<tool_call>{"name": "add_search_node", "arguments": {"id": "a", "query": "total"}}</tool_call>'
+MEMORISE = '<tool_call>{"name": "summarize_and_memorize", "arguments": {"summarize": "42"}}</tool_call>'
+CALLED = '<tool_call>{"name": "add_answer_node", "arguments": {"answer": "42"}}</tool_call>'
 
 
 def picture(size: tuple[int, int], seed: int = 0) -> Image:
@@ -151,6 +154,18 @@ def test_only_answers_to_new_images_are_read_again(scripted: Any, monkeypatch: p
     assert rows == [2, 3]
 
 
+@pytest.mark.parametrize(("said", "read"), [(RETRIEVE, [1]), (MEMORISE, [1, 3]), (CALLED, [1, 3])])
+def test_what_is_written_into_a_memory_is_read_again_too(
+    scripted: Any, monkeypatch: pytest.MonkeyPatch, said: str, read: list[int]
+) -> None:
+    policy = scripted(said)
+    policy.max_new_tokens = 200
+    rows = calls_of(policy, monkeypatch)
+    [found] = policy.generate([[Message("user", (Text("look "), picture((84, 56))))]])
+    assert found.text == said
+    assert rows == read
+
+
 def test_a_second_reading_that_is_no_answer_is_dropped(scripted: Any) -> None:
     [kept] = scripted(ANSWER, SEARCH).generate([asked(picture((84, 56)))])
     assert kept.text == ANSWER
@@ -191,7 +206,7 @@ def test_views_say_the_same_whether_what_stands_before_them_is_shared_or_not(
     for prefix_bytes in (0, 1, None):  # no memory, too little of it, enough
         options: dict[str, Any] = {"max_new_tokens": 6, "views": 3, "prefix_cache_bytes": prefix_bytes}
         policy = TransformersPolicy(tiny_vlm_folder, device="cpu", **options)
-        monkeypatch.setattr(policy, "_answers", lambda ids: True)
+        monkeypatch.setattr(policy, "_reads", lambda ids: True)
         found += policy.generate([asked(*(picture((84, 56), seed) for seed in range(count)))])
     first, *others = found
     for one in others:

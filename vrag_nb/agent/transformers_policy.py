@@ -8,7 +8,7 @@ Works for checkpoints with the Qwen-VL chat format (Qwen2.5-VL and its nano sibl
 - vision tokens, and rows of the embedding that belong to no token, are never sampled: a model that writes an image
   placeholder would break the prompt of its next turn;
 - log-probabilities are those of the model itself (temperature 1, nothing suppressed), which is what training compares;
-- with `views`, a turn that answers is written again, by the mean over several views of what it was shown
+- with `views`, a turn that says what it reads is written again, by the mean over several views of what it was shown
   (`agent.views`);
 - sampling adds seeded Gumbel noise per row and takes the maximum, which draws from the same distribution as the usual
   way and makes a sample independent of what else is in the batch.
@@ -49,7 +49,7 @@ from vrag_nb.agent.policy import (
     boxes_to_model,
     boxes_to_shown,
 )
-from vrag_nb.agent.views import VIEWS, Mixture, as_views
+from vrag_nb.agent.views import VIEWS, Mixture, as_views, says_what_it_reads
 from vrag_nb.agent.vision_cache import DEFAULT_CACHE_BYTES, VisionCache, cacheable
 from vrag_nb.attention import suit_cpu
 from vrag_nb.denormals import flushed_denormals
@@ -68,8 +68,9 @@ class TransformersPolicy(Policy):
     none. vision_cache_bytes, prefix_cache_bytes: memory for image features, and for keys and values, that later turns
     use again; by default 256 and 512 MiB for a folder and none for a model in memory, whose weights may change (give
     them, and call `forget` after each change). loop: who decodes, `agent.decoding` ("own", the default where it knows
-    the family) or transformers ("generate"). views: answers are read off so many views of the images shown last
-    (`agent.views`), by the mean of their distributions, whose log-probabilities are then recorded; 1 for training.
+    the family) or transformers ("generate"). views: answers, and what is written down into a memory, are read off so
+    many views of the images shown last (`agent.views`), by the mean of their distributions, whose log-probabilities
+    are then recorded; 1 for training.
     Raises ValueError for a model without its processor or a number of views that is not there, and what
     `from_pretrained` raises for a bad folder.
     """
@@ -191,23 +192,23 @@ class TransformersPolicy(Policy):
         return list(zip(new.tolist(), logprobs, strict=True))
 
     def _reread(self, batch: Sequence[Encoded], written: Sequence[_Written], seeds: Sequence[int]) -> list[_Written]:
-        """Turns that answer once more, off several views of the images shown last.
+        """Turns that say what they read once more, off several views of the images shown last.
 
-        The whole turn, for the thought before an answer often says it already. One that answers no longer is dropped.
+        The whole turn, for the thought before an answer often says it already. One that reads no longer is dropped.
         """
         found, count = list(written), self.views
         newest = [len(self.encoder.images_in(one, one.written, len(one.input_ids))) for one in batch]
-        rows = [row for row in range(len(batch)) if newest[row] and self._answers(written[row][0])]
+        rows = [row for row in range(len(batch)) if newest[row] and self._reads(written[row][0])]
         step = max(1, self.batch_size // count)
         for chunk in (rows[place : place + step] for place in range(0, len(rows), step)):
             seen = [one for row in chunk for one in as_views(batch[row], newest[row], count, self.encoder)]
             again = self._write(seen, [seeds[row] for row in chunk for _ in range(count)], count)
             for row, new in zip(chunk, again[::count], strict=True):
-                found[row] = new if self._answers(new[0]) else found[row]
+                found[row] = new if self._reads(new[0]) else found[row]
         return found
 
-    def _answers(self, ids: list[int]) -> bool:
-        return actions.parse(self.decode(ids[: self._length(ids)[0]]))[1].kind == "answer"
+    def _reads(self, ids: list[int]) -> bool:
+        return says_what_it_reads(self.decode(ids[: self._length(ids)[0]]))
 
     def _generate(self, batch: Sequence[Encoded], processors: LogitsProcessorList) -> torch.Tensor:
         """The new ids, (batch, steps), by transformers' own loop."""

@@ -17,12 +17,21 @@ import torch
 from PIL import Image as PILImage
 from transformers import LogitsProcessor
 
+from vrag_nb.agent import actions, memory_actions
 from vrag_nb.agent.encoding import ChatEncoder, Encoded
 from vrag_nb.agent.policy import Image
 from vrag_nb.shifting import shifted
 
 # (across, down, larger): shifted by so many quarters of a square, after being made so many squares larger each way.
 VIEWS = ((0, 0, 0), (0, 0, -1), (0, 0, 1), (1, 1, -1), (-1, -1, 1), (0, 0, -2), (1, -1, 0), (-1, 1, 0), (0, 0, 2))
+
+
+def says_what_it_reads(text: str) -> bool:
+    """Whether a turn says what stands on the images before it, in either protocol: an answer, or VimRAG's memorising.
+
+    Others decide where to look next, which the mean over views would gain little for.
+    """
+    return actions.parse(text)[1].kind == "answer" or memory_actions.parse(text)[1].kind in ("memorise", "answer")
 
 
 def as_views(encoded: Encoded, newest: int, count: int, encoder: ChatEncoder) -> list[Encoded]:
