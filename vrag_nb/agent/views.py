@@ -29,7 +29,7 @@ VIEWS = ((0, 0, 0), (0, 0, -1), (0, 0, 1), (1, 1, -1), (-1, -1, 1), (0, 0, -2), 
 def says_what_it_reads(text: str) -> bool:
     """Whether a turn says what stands on the images before it, in either protocol: an answer, or VimRAG's memorising.
 
-    Others decide where to look next, which the mean over views would gain little for.
+    Others decide where to look next, and stand as they were written.
     """
     return actions.parse(text)[1].kind == "answer" or memory_actions.parse(text)[1].kind in ("memorise", "answer")
 
