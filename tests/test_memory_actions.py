@@ -47,6 +47,8 @@ def test_the_three_calls() -> None:
         json.dumps({"add_search_node": SEARCH}),
         json.dumps({"function": {"name": "add_search_node", "arguments": json.dumps(SEARCH)}}),
         json.dumps({"tool": "AddSearchNode", "parameters": SEARCH}),
+        json.dumps({"tool": "ad_serch_node", "parameters": SEARCH}),
+        json.dumps({"add_search_nodes": SEARCH}),
         json.dumps(SEARCH),
         "<tool_call>{'name': 'add_search_node', 'arguments': {'id': 'a', 'parent_ids': ['root'], "
         "'query': 'growth of Norway',},}</tool_call>",

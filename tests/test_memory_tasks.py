@@ -66,6 +66,16 @@ def test_steps_in_words_show_no_image_and_tell_the_answers_in_their_order(pool: 
     assert told > 5
 
 
+def test_what_to_look_at_is_what_is_written_down(pool: DeckPool) -> None:
+    rng, draw = random.Random(2), MemorySteps(pool, long=1.0, recall=0.2)
+    drawn = [sample for _ in range(120) for sample in draw(rng, 0.0)]
+    looking = [sample for sample in drawn if sample.kind in ("found", "missed") and sample.looks]
+    assert looking
+    for sample in looking:
+        said = _text(sample.turns[-1:])
+        assert all(look.printed in said for look in sample.looks), said
+
+
 def test_film_steps_show_frames_under_their_seconds_and_keep_those_of_the_box(pool: DeckPool) -> None:
     rng, draw = random.Random(0), FilmSteps(pool)
     samples = [sample for _ in range(60) for sample in draw(rng, 0.0)]

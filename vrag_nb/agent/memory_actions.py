@@ -9,8 +9,8 @@ A model's turn is free text that should hold a thought and one call:
     <tool_call>{"name": "add_answer_node", "arguments": {"parent_ids": ["a"], "answer": "..."}}</tool_call>
 
 `parse` reads what models really emit: a missing closing tag, no tags at all, code fences, JSON with small faults
-(`agent.loose_json`), the tool named in several ways or only known by its fields, fields under near names, numbers and
-booleans as words. Rules, some of them ours where the public sources do not say:
+(`agent.loose_json`), the tool named in several ways, misspelt or only known by its fields, fields under near names,
+numbers and booleans as words. Rules, some of them ours where the public sources do not say:
 
 - the first call wins and the rest of the text is ignored, so a model that dreams up an answer to its own call and goes
   on from it has done the one call only; what follows a mark of another's turn (`<tool_response>`, `<|im_start|>`) is
@@ -29,6 +29,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from vrag_nb.agent.loose_json import first_object
@@ -37,6 +38,7 @@ from vrag_nb.agent.memory_records import Judgement, MemoryAction
 TOOLS = {"retrieve": "add_search_node", "memorise": "summarize_and_memorize", "answer": "add_answer_node"}
 MIDDLE = 3  # the priority of what is kept without one
 LONGEST_NAME = 64  # characters of a node's name
+ALIKE = 0.8  # of two names of tools, by difflib's ratio, that are taken for the same one
 
 _KINDS = {
     **{name: "retrieve" for name in ("addsearchnode", "retrieve", "search", "addnode", "searchnode")},
@@ -142,18 +144,25 @@ def _tool(call: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     if isinstance(arguments, str):
         arguments = first_object(arguments)
     fields = {str(key): value for key, value in arguments.items()} if isinstance(arguments, dict) else call
-    kind = _KINDS.get(_letters(name))
+    kind = _named(name)
     if kind is not None:
         return kind, fields
     for key, value in call.items():  # {"add_search_node": {...}}
-        if _letters(key) in _KINDS and isinstance(value, dict):
-            return _KINDS[_letters(key)], {str(one): other for one, other in value.items()}
+        if isinstance(value, dict) and (kind := _named(key)):
+            return kind, {str(one): other for one, other in value.items()}
     if isinstance(name, str) and name and fields is not call:
         return name, fields
     for kind, field in (("answer", "answer"), ("memorise", "summary"), ("memorise", "items"), ("retrieve", "query")):
         if _get(fields, field) is not None:
             return kind, fields
     return (name if isinstance(name, str) else ""), fields
+
+
+def _named(name: Any) -> str | None:
+    """The kind of call a name stands for, exactly or all but a few letters; None where it is no tool's."""
+    letters = _letters(name)
+    near = letters if letters in _KINDS else next(iter(get_close_matches(letters, _KINDS, 1, ALIKE)), "")
+    return _KINDS.get(near)
 
 
 def _retrieve(fields: Mapping[str, Any]) -> MemoryAction:

@@ -13,9 +13,9 @@ Choices of ours where the public sources do not say:
 
 - a page that was shown before is shown again: the model may have dropped it;
 - a search that finds nothing is written down by the environment and costs no second step;
-- a search without a name gets one, without parents it follows from the root; an answer without parents follows from
-  every search that nothing follows from, so that GGPO's mask leaves nothing out; in the last step unknown parents are
-  passed over;
+- a search without a name gets one, and one whose name is taken gets that name with a number behind it;
+- parents that are no nodes are passed over; a search that has none left follows from the root, an answer from every
+  search that nothing follows from, so that GGPO's mask leaves nothing out;
 - labels that no item has are passed over, unless nothing else was to be kept;
 - with `memory="summary"` there is one chain of nodes, whatever the model names, and each summary replaces the last one.
 
@@ -161,12 +161,13 @@ class MemoryEnvironment:
 
     def _open(self, session: MemorySession, action: MemoryAction) -> MemoryAction:
         """Open the node of a search; the action with the name and parents it got, or why it does not fit."""
-        number = len(session.graph.nodes)
-        name, parents = action.node or f"node_{number}", action.parents or [ROOT]
+        graph = session.graph
+        wanted = f"node_{len(graph.nodes)}"
+        name, parents = graph.free_name(action.node or wanted), graph.known(action.parents or []) or [ROOT]
         if not self.settings.keeps_graph:
-            name, parents = f"node_{number}", [session.graph.nodes[-1].name]
+            name, parents = wanted, [graph.nodes[-1].name]
         try:
-            session.graph.open(name, parents, action.query or "")
+            graph.open(name, parents, action.query or "")
         except GraphError as error:
             return action.model_copy(update={"kind": "invalid", "problem": f"{error}."})
         session.node = name
@@ -178,7 +179,7 @@ class MemoryEnvironment:
             if action.kind == "retrieve":
                 return self._show(session, turn, hits)
             if action.kind == "answer":
-                return self._answer(session, action, action.parents)
+                return self._answer(session, action)
             if action.kind == "memorise":
                 raise InvalidAction("there is no search to write down.")
             raise InvalidAction(action.problem or "it cannot be read.")
@@ -259,16 +260,15 @@ class MemoryEnvironment:
             raise InvalidAction(f"there is no {useful[0].label[:60]}; the items are {labels}.")
         return [kept[place] for place in sorted(kept)]
 
-    def _answer(self, session: MemorySession, action: MemoryAction, parents: Sequence[str] | None) -> None:
-        leaves = session.graph.dead_ends() or [ROOT]
-        session.graph.answer(parents or leaves if self.settings.keeps_graph else leaves, action.answer or "")
+    def _answer(self, session: MemorySession, action: MemoryAction) -> None:
+        parents = session.graph.known(action.parents or []) if self.settings.keeps_graph else []
+        session.graph.answer(parents or session.graph.dead_ends() or [ROOT], action.answer or "")
         session.answer, session.done = action.answer, True
 
     def _last(self, session: MemorySession, action: MemoryAction) -> None:
         """The last step: its answer, if it is one."""
         if action.kind == "answer":
-            known = {node.name for node in session.graph.nodes}
-            self._answer(session, action, [name for name in action.parents or [] if name in known])
+            self._answer(session, action)
         session.done = True
 
     def _last_is_next(self, session: MemorySession) -> bool:

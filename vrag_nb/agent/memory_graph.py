@@ -72,6 +72,18 @@ class MemoryGraph:
             raise GraphError(f"there is no node {name!r}; there are {', '.join(self._nodes)}")
         return self._nodes[name]
 
+    def known(self, names: Sequence[str]) -> list[str]:
+        """Those of the names that are nodes, in their order."""
+        return [name for name in names if name in self._nodes]
+
+    def free_name(self, name: str) -> str:
+        """The name, with the first number from 2 on behind it that makes it one no node has, if it is taken."""
+        free, number = name, 1
+        while free in self._nodes or free == ANSWER:
+            number += 1
+            free = f"{name}_{number}"
+        return free
+
     def open(self, name: str, parents: Sequence[str], query: str) -> Node:
         """A new node about to be searched for. Raises GraphError for a name that is taken or parents that are not."""
         if name == ANSWER:

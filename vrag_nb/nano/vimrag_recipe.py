@@ -1,6 +1,7 @@
 """How `nano-vimrag` is made: the nano agent, taught VimRAG's protocol by an expert that is told the gold.
 
-    torchrun --nproc-per-node 2 -m vrag_nb.nano.vimrag_recipe [--out data/runs/nano-vimrag] [--seconds 720 3500]
+    torchrun --nproc-per-node 2 -m vrag_nb.nano.vimrag_recipe [--out data/runs/nano-vimrag] [--seconds 720 3500 2400]
+    torchrun --nproc-per-node 2 -m vrag_nb.nano.vimrag_recipe --start data/models/nano-vimrag --stages rehearse
 
 1. `begin`: the calls themselves, under the tower as it is, in small batches: single steps of the expert on pages and
    films drawn for them (`nano.memory_tasks`), beside turns of the agent's own protocol (`nano.expert`), which keep what
@@ -8,6 +9,9 @@
    words alone.
 2. `settle`: the same lessons in larger batches, all of the model learning, its tower asked for letters in every step
    (`nano.seeing`), for left to what answers ask of it, it forgets them.
+3. `rehearse`: mostly what shows no image, in large batches: to search for what was asked, word for word, one part of a
+   long question after the other, and to answer what the memory holds. It costs a sixth of the tokens, and the vision
+   blocks stay as they are.
 
 With `--sampled` the protocol is begun on whole trajectories of the corpus instead (`tune`): every kind of memory is
 sampled, each with training questions of its own, so that the rows of the memory ablation are asked of a model that has
@@ -23,12 +27,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from datasets import concatenate_datasets
-from transformers import AutoProcessor, Qwen2_5_VLForConditionalGeneration
+from transformers import Qwen2_5_VLForConditionalGeneration
 
 from vrag_nb.agent.searching import Engine
 from vrag_nb.denormals import flushed_denormals
@@ -42,12 +48,13 @@ from vrag_nb.nano.looking import WEIGHTS
 from vrag_nb.nano.memory_lessons import memory_streams
 from vrag_nb.nano.model import save_checkpoint
 from vrag_nb.nano.optimisation import training_device
-from vrag_nb.nano.plan import Recipe, mixed_deck, tower_windows
+from vrag_nb.nano.plan import Recipe, mixed_deck, processor_of, tower_windows
 from vrag_nb.nano.seeing import WindowLessons
 from vrag_nb.paths import project_path
 from vrag_nb.profiles import Profile, load_profile, sample
 from vrag_nb.records import Question
 
+WORDED = 3  # batches of lessons in words, of a step of `rehearse`
 SHARES = {"multimodal": 0.5, "graph": 0.25, "summary": 0.25}
 
 
@@ -90,36 +97,52 @@ def lessons(recipe: Recipe, batches: Sequence[int]) -> list[Stream]:
 
 def begin(start: Path, out: Path, seconds: float, seed: int) -> Path:
     """The calls themselves, in small batches under the tower as it is: the folder of the weights."""
-    model = Qwen2_5_VLForConditionalGeneration.from_pretrained(start, dtype=torch.float32)
-    processor = AutoProcessor.from_pretrained(start)
-    train_streams(
-        model, processor, lessons(Recipe(seed=seed), (2, 3, 1, 2)), out / "begun", seconds, seed=seed,
-        muon_lr=2e-3, adamw_lr=6e-4, decay=0.3, decision_weight=0.5,
-        looking_weights={name: 0.3 * weight for name, weight in WEIGHTS.items()},
-    )  # fmt: skip
-    if replicas.rank() == 0:
-        save_checkpoint(model, processor, out / "begun" / "weights")
-    replicas.wait()
-    return out / "begun" / "weights"
+    options = {"muon_lr": 2e-3, "adamw_lr": 6e-4, "decay": 0.3}
+    return _teach(_loaded(start), out / "begun", lessons(Recipe(seed=seed), (2, 3, 1, 2)), seconds, seed, **options)
 
 
 def settle(start: Path, out: Path, seconds: float, seed: int) -> Path:
     """All of the model learns, its tower asked for letters: the folder of the weights."""
     torch.manual_seed(seed)
-    model = Qwen2_5_VLForConditionalGeneration.from_pretrained(start, dtype=torch.float32)
-    recipe, on_cpu = Recipe(seed=seed), training_device().type == "cpu"
+    model, recipe, on_cpu = _loaded(start), Recipe(seed=seed), training_device().type == "cpu"
     windows = WindowLessons(model.model.visual, tower_windows(recipe), 16, seed=seed, compiled=on_cpu)
     if not (out / "settled" / "state.pt").is_file():
         windows.acquaint()
-    processor = AutoProcessor.from_pretrained(start)
-    train_streams(
-        model, processor, lessons(recipe, (8, 4, 1, 4)), out / "settled", seconds, seed=seed,
-        muon_lr=1e-3, adamw_lr=3e-4, decay=0.8, vision="all", windows=windows, decision_weight=0.5, thought_weight=1.0,
-        looking_weights={name: 0.3 * weight for name, weight in WEIGHTS.items()},
-    )  # fmt: skip
+    options = {"muon_lr": 1e-3, "adamw_lr": 3e-4, "decay": 0.8, "vision": "all", "thought_weight": 1.0}
+    return _teach(model, out / "settled", lessons(recipe, (8, 4, 1, 4)), seconds, seed, windows=windows, **options)
+
+
+def rehearse(start: Path, out: Path, seconds: float, seed: int) -> Path:
+    """What is searched for and answered, in words: the folder of the weights. A few lessons keep what is read."""
+    memory, words, film, turn = lessons(Recipe(seed=seed), (3, 6, 1, 2))
+    streams = [memory, film, turn, *(replace(words, name=f"words {number}") for number in range(WORDED))]
+    options = {"muon_lr": 1e-3, "adamw_lr": 3e-4, "decay": 0.8, "thought_weight": 1.0}
+    return _teach(_loaded(start), out / "rehearsed", streams, seconds, seed, **options)
+
+
+STAGES = {"begin": begin, "settle": settle, "rehearse": rehearse}
+
+
+def _loaded(start: Path) -> Qwen2_5_VLForConditionalGeneration:
+    return Qwen2_5_VLForConditionalGeneration.from_pretrained(start, dtype=torch.float32)
+
+
+def _teach(
+    model: Qwen2_5_VLForConditionalGeneration,
+    folder: Path,
+    streams: list[Stream],
+    seconds: float,
+    seed: int,
+    **options: Any,
+) -> Path:
+    """Teach a loaded model: the folder of the weights."""
+    processor, quietly = processor_of(model), {name: 0.3 * weight for name, weight in WEIGHTS.items()}
+    options = {"decision_weight": 0.5, "looking_weights": quietly, **options}
+    train_streams(model, processor, streams, folder, seconds, seed=seed, **options)
     if replicas.rank() == 0:
-        save_checkpoint(model, processor, out / "settled" / "weights")
-    return out / "settled" / "weights"
+        save_checkpoint(model, processor, folder / "weights")
+    replicas.wait()  # the next stage begins with what the first process saves
+    return folder / "weights"
 
 
 def tune(profile: Profile, questions: int, steps: int, out: Path) -> Path:
@@ -135,7 +158,10 @@ def main() -> None:
     parser.add_argument("--profile", default="nano-vimrag")
     parser.add_argument("--start", help="the checkpoint that is taught (default: the profile's base)")
     parser.add_argument("--out", default="data/runs/nano-vimrag", help="folder of training and weights")
-    parser.add_argument("--seconds", type=float, nargs=2, default=[720, 3500], help="of `begin` and of `settle`")
+    parser.add_argument("--seconds", type=float, nargs=3, default=[720, 3500, 2400], help=f"of {', '.join(STAGES)}")
+    parser.add_argument(
+        "--stages", nargs="+", choices=list(STAGES), default=list(STAGES), help="the first from --start"
+    )
     parser.add_argument("--sampled", action="store_true", help="begin on sampled trajectories, in one process")
     parser.add_argument("--questions", type=int, default=800, help="that are sampled")
     parser.add_argument("--steps", type=int, default=480, help="of SFT on what was sampled")
@@ -145,13 +171,13 @@ def main() -> None:
     replicas.join()
     profile, out = load_profile(options.profile), project_path(options.out)
     seed, start = profile.taught.seed, project_path(options.start or profile.base_checkpoint)
-    if options.sampled:
-        begun = tune(profile, options.questions, options.steps, out)
+    if options.sampled and "begin" in options.stages:
+        start = tune(profile, options.questions, options.steps, out)
     with flushed_denormals():
-        if not options.sampled:
-            begun = begin(start, out, options.seconds[0], seed + 2)
-        made = settle(begun, out, options.seconds[1], seed + 3)
-    print(f"{made}: copy it to data/models/nano-vimrag to ship it")
+        for number, (name, seconds) in enumerate(zip(STAGES, options.seconds, strict=True), start=2):
+            if name in options.stages and not (options.sampled and name == "begin"):
+                start = STAGES[name](start, out, seconds, seed + number)
+    print(f"{start}: copy it to data/models/nano-vimrag to ship it")
 
 
 if __name__ == "__main__":
