@@ -49,9 +49,7 @@ def test_every_memory_is_sampled_into_one_data_set(tiny_corpus: Path, tiny_vlm_f
     assert any(ITEMS_HEAD in opening.text and opening.images for opening in openings)
 
 
-def test_each_stage_teaches_what_the_last_one_made(
-    tiny_vlm_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_settle_teaches_what_begin_made(tiny_vlm_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     taught: list[tuple[Path, list[str], float, dict[str, Any]]] = []
 
     def one_more(model: nn.Module, processor: Any, streams: list[Stream], folder: Path, seconds: float, **options: Any):
@@ -65,13 +63,10 @@ def test_each_stage_teaches_what_the_last_one_made(
     monkeypatch.setattr(vimrag_recipe, "WindowLessons", lambda *given, **options: Mock(name="windows"))
     begun = vimrag_recipe.begin(tiny_vlm_folder, tmp_path, 60, seed=1)
     settled = vimrag_recipe.settle(begun, tmp_path, 240, seed=2)
-    rehearsed = vimrag_recipe.rehearse(settled, tmp_path, 90, seed=3)
-    stages = [("begun", 60), ("settled", 240), ("rehearsed", 90)]
-    assert [(folder.name, seconds) for folder, _, seconds, _ in taught] == stages
+    assert [(folder.name, seconds) for folder, _, seconds, _ in taught] == [("begun", 60), ("settled", 240)]
     assert taught[0][1] == taught[1][1] == ["memory", "words", "film", "turn"]
-    assert len(set(taught[2][1])) == 3 + vimrag_recipe.WORDED
-    assert ["windows" in options for *_, options in taught] == [False, True, False]
+    assert ["windows" in options for *_, options in taught] == [False, True]
     known = Qwen2_5_VLForConditionalGeneration.from_pretrained(tiny_vlm_folder, dtype=torch.float32).state_dict()
-    made = Qwen2_5_VLForConditionalGeneration.from_pretrained(rehearsed, dtype=torch.float32)
+    made = Qwen2_5_VLForConditionalGeneration.from_pretrained(settled, dtype=torch.float32)
     for name, value in made.state_dict().items():
-        torch.testing.assert_close(value, known[name] + 3, atol=0.03, rtol=0)  # kept in half precision
+        torch.testing.assert_close(value, known[name] + 2, atol=0.02, rtol=0)  # kept in half precision

@@ -28,7 +28,7 @@ from vrag_nb.records import Question, page_id
 Kind = Literal["search", "found", "missed", "answer"]
 Weights = dict[Kind, float]  # of the kinds of steps
 WEIGHTS: Weights = {"search": 1.0, "found": 5.0, "missed": 2.5, "answer": 1.5}
-WORDED: Weights = {"search": 2.0, "found": 0.0, "missed": 0.0, "answer": 3.0}  # these two show no image
+WORDED: Weights = {"search": 1.0, "found": 0.0, "missed": 0.0, "answer": 3.0}  # these two show no image
 SETTINGS = MemorySettings(
     top_k=1, max_steps=20, min_pixels=BUDGET.min_pixels, max_pixels=BUDGET.max_pixels, caption="{query}"
 )

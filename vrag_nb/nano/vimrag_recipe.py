@@ -1,7 +1,7 @@
 """How `nano-vimrag` is made: the nano agent, taught VimRAG's protocol by an expert that is told the gold.
 
-    torchrun --nproc-per-node 2 -m vrag_nb.nano.vimrag_recipe [--out data/runs/nano-vimrag] [--seconds 720 3500 2400]
-    torchrun --nproc-per-node 2 -m vrag_nb.nano.vimrag_recipe --start data/models/nano-vimrag --stages rehearse
+    torchrun --nproc-per-node 2 -m vrag_nb.nano.vimrag_recipe [--out data/runs/nano-vimrag] [--seconds 720 3500]
+    torchrun --nproc-per-node 2 -m vrag_nb.nano.vimrag_recipe --start data/models/nano-vimrag --stages settle
 
 1. `begin`: the calls themselves, under the tower as it is, in small batches: single steps of the expert on pages and
    films drawn for them (`nano.memory_tasks`), beside turns of the agent's own protocol (`nano.expert`), which keep what
@@ -9,9 +9,6 @@
    words alone.
 2. `settle`: the same lessons in larger batches, all of the model learning, its tower asked for letters in every step
    (`nano.seeing`), for left to what answers ask of it, it forgets them.
-3. `rehearse`: mostly what shows no image, in large batches: to search for what was asked, word for word, one part of a
-   long question after the other, and to answer what the memory holds. It costs a sixth of the tokens, and the vision
-   blocks stay as they are.
 
 With `--sampled` the protocol is begun on whole trajectories of the corpus instead (`tune`): every kind of memory is
 sampled, each with training questions of its own, so that the rows of the memory ablation are asked of a model that has
@@ -27,7 +24,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -54,7 +50,7 @@ from vrag_nb.paths import project_path
 from vrag_nb.profiles import Profile, load_profile, sample
 from vrag_nb.records import Question
 
-WORDED = 3  # batches of lessons in words, of a step of `rehearse`
+STAGES = ("begin", "settle")
 SHARES = {"multimodal": 0.5, "graph": 0.25, "summary": 0.25}
 
 
@@ -112,17 +108,6 @@ def settle(start: Path, out: Path, seconds: float, seed: int) -> Path:
     return _teach(model, out / "settled", lessons(recipe, (8, 4, 1, 4)), seconds, seed, windows=windows, **options)
 
 
-def rehearse(start: Path, out: Path, seconds: float, seed: int) -> Path:
-    """What is searched for and answered, in words: the folder of the weights. A few lessons keep what is read."""
-    memory, words, film, turn = lessons(Recipe(seed=seed), (3, 6, 1, 2))
-    streams = [memory, film, turn, *(replace(words, name=f"words {number}") for number in range(WORDED))]
-    options = {"muon_lr": 1e-3, "adamw_lr": 3e-4, "decay": 0.8, "thought_weight": 1.0}
-    return _teach(_loaded(start), out / "rehearsed", streams, seconds, seed, **options)
-
-
-STAGES = {"begin": begin, "settle": settle, "rehearse": rehearse}
-
-
 def _loaded(start: Path) -> Qwen2_5_VLForConditionalGeneration:
     return Qwen2_5_VLForConditionalGeneration.from_pretrained(start, dtype=torch.float32)
 
@@ -158,10 +143,8 @@ def main() -> None:
     parser.add_argument("--profile", default="nano-vimrag")
     parser.add_argument("--start", help="the checkpoint that is taught (default: the profile's base)")
     parser.add_argument("--out", default="data/runs/nano-vimrag", help="folder of training and weights")
-    parser.add_argument("--seconds", type=float, nargs=3, default=[720, 3500, 2400], help=f"of {', '.join(STAGES)}")
-    parser.add_argument(
-        "--stages", nargs="+", choices=list(STAGES), default=list(STAGES), help="the first from --start"
-    )
+    parser.add_argument("--seconds", type=float, nargs=2, default=[720, 3500], help="of `begin` and of `settle`")
+    parser.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES, help="the first one from --start")
     parser.add_argument("--sampled", action="store_true", help="begin on sampled trajectories, in one process")
     parser.add_argument("--questions", type=int, default=800, help="that are sampled")
     parser.add_argument("--steps", type=int, default=480, help="of SFT on what was sampled")
@@ -171,12 +154,13 @@ def main() -> None:
     replicas.join()
     profile, out = load_profile(options.profile), project_path(options.out)
     seed, start = profile.taught.seed, project_path(options.start or profile.base_checkpoint)
-    if options.sampled and "begin" in options.stages:
+    if "begin" in options.stages and options.sampled:
         start = tune(profile, options.questions, options.steps, out)
     with flushed_denormals():
-        for number, (name, seconds) in enumerate(zip(STAGES, options.seconds, strict=True), start=2):
-            if name in options.stages and not (options.sampled and name == "begin"):
-                start = STAGES[name](start, out, seconds, seed + number)
+        if "begin" in options.stages and not options.sampled:
+            start = begin(start, out, options.seconds[0], seed + 2)
+        if "settle" in options.stages:
+            start = settle(start, out, options.seconds[1], seed + 3)
     print(f"{start}: copy it to data/models/nano-vimrag to ship it")
 
 
