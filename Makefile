@@ -2,7 +2,7 @@
 #
 #   make run          the nano pipeline in notebooks: corpus to index, agent, SFT, GRPO, evaluation -> results/nano/index.html
 #   make nano-eval    the same with the whole test split
-#   make foreign      the same questions on slides that another engine drew
+#   make foreign      the agent on slides that another engine drew
 #   make test         all tests, notebooks and browser included     make lint     ruff and mypy
 #   make lab          JupyterLab on notebooks/index.ipynb           make serve    the search engine over HTTP
 #   make report       tables, figures and failures of results/nano as one page (RESULTS="dir dir": other or more folders)
@@ -59,7 +59,7 @@ nano-eval: $(READY)
 
 foreign: $(READY)
 	@$(PY) -m vrag_nb evaluate --profile $(PROFILE) --documents data/foreign/documents \
-	  --questions data/foreign/questions.test.json --out results/foreign
+	  --questions data/foreign/questions.test.json --out results/foreign --systems agent $(ARGS)
 
 # Two processes with a thread each: half of the time goes to loading libraries, which one core does.
 test: $(READY)
