@@ -393,7 +393,7 @@ def test_a_tower_that_is_to_learn_nothing_stays_as_it_is(tokenizer, processor, t
     changed: dict[str, bool] = {}
     for what in ("nothing", "merger"):
         model = build_nano_vlm(tokenizer, TINY)
-        before = model.model.visual.merger.mlp[0].weight.detach().to(training_dtype()).float()
+        before = model.model.visual.merger.mlp[0].weight.detach().to(training_dtype()).float().clone()
         streams = [Stream("table", drawn_table, 2)]
         options = {"vision": what, "workers": 0, "compile_text": False}
         train_streams(model, processor, streams, tmp_path / what, 600, steps=2, **options)
