@@ -183,7 +183,7 @@ class MemoryEnvironment:
             if action.kind == "memorise":
                 raise InvalidAction("there is no search to write down.")
             raise InvalidAction(action.problem or "it cannot be read.")
-        except (InvalidAction, GraphError) as error:
+        except InvalidAction as error:
             turn.action = Action(kind="invalid", query=action.query, problem=str(error))
             notice = f"Invalid call: {error} {self.settings.formats}"
         turn.observation = Observation(kind="notice", text=notice)
