@@ -160,9 +160,8 @@ def _tool(call: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 def _named(name: Any) -> str | None:
     """The kind of call a name stands for, exactly or all but a few letters; None where it is no tool's."""
-    letters = _letters(name)
-    near = letters if letters in _KINDS else next(iter(get_close_matches(letters, _KINDS, 1, ALIKE)), "")
-    return _KINDS.get(near)
+    near = get_close_matches(_letters(name), _KINDS, n=1, cutoff=ALIKE)
+    return _KINDS[near[0]] if near else None
 
 
 def _retrieve(fields: Mapping[str, Any]) -> MemoryAction:
