@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from tables import tell
+from tables import bracketed, tell
 from tqdm import tqdm
 
 from vrag_nb.agent.actions import parse
@@ -108,7 +108,7 @@ def cropped(policy: TransformersPolicy, question: Asked) -> Crop:
 def row(name: str, source: str, crops: Sequence[Crop]) -> list[str]:
     shares = ([c.made for c in crops], [c.held > 0.98 for c in crops], [c.made and c.held < 0.02 for c in crops])
     told = [*map(share_interval, shares), bootstrap([crop.overlap for crop in crops])]
-    return [name, source, str(len(crops)), *(f"{one.value:.3f} [{one.low:.2f}, {one.high:.2f}]" for one in told)]
+    return [name, source, str(len(crops)), *map(bracketed, told)]
 
 
 def main() -> None:

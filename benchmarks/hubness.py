@@ -19,7 +19,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from tables import tell
+from tables import bracketed, tell
 
 from vrag_nb.evaluation.metrics import recall_at_k, share_interval
 from vrag_nb.profiles import load_profile
@@ -40,8 +40,7 @@ def measure(engine: SearchEngine, questions: Sequence[Question]) -> list[str]:
         everywhere[question.uid] = [hit.page_id for hit in hits]
         inside[question.uid] = [n for n in everywhere[question.uid] if engine.page(n).document == question.document]
     found = [recall_at_k(everywhere, gold, cut) for cut in CUTS] + [recall_at_k(inside, gold, 1)]
-    shares = [share_interval(list(recall.values())) for recall in found]
-    return [f"{share.value:.3f} [{share.low:.2f}, {share.high:.2f}]" for share in shares]
+    return [bracketed(share_interval(list(recall.values()))) for recall in found]
 
 
 def main() -> None:

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from tables import tell
+from tables import bracketed, tell
 from transformers import Qwen2_5_VLForConditionalGeneration
 
 from vrag_nb.attention import use_block_attention
@@ -89,8 +89,7 @@ def letters_right(
             right.append(int((told == kinds[:, 0]).sum()))
             counts.append(len(kinds))
     shares = np.array(right) / np.mean(counts)  # a window counts by its letters
-    interval = bootstrap(shares.tolist())
-    return f"{interval.value:.3f} [{interval.low:.2f}, {interval.high:.2f}]"
+    return bracketed(bootstrap(shares.tolist()))
 
 
 def median_seconds(work: Callable[[], object], repeat: int = 7) -> float:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from vrag_nb.evaluation.metrics import Interval
 from vrag_nb.evaluation.report import markdown_table, print_table, write_text
 
 
@@ -30,6 +31,11 @@ def tell(
         command = shlex.join(["python", f"benchmarks/{script.name}", *map(_elsewhere, sys.argv[1:])])
         blocks = [f"**{title}**", f"`{command}`", markdown_table(head, rows), notes]
         write_text(out / f"{name or script.stem}.md", "\n\n".join(block for block in blocks if block) + "\n")
+
+
+def bracketed(interval: Interval) -> str:
+    """A value and its interval as one cell; "–" for none."""
+    return "–" if interval.value is None else f"{interval.value:.3f} [{interval.low:.2f}, {interval.high:.2f}]"
 
 
 def _elsewhere(argument: str) -> str:

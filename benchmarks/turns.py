@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from tables import tell
+from tables import bracketed, tell
 from tqdm import tqdm
 from transformers import Qwen2_5_VLForConditionalGeneration
 
@@ -74,8 +74,7 @@ def asked(folder: Path, turns: Sequence[Sample], batch_size: int = 8) -> tuple[T
 
 
 def written(values: Sequence[float]) -> str:
-    interval = share_interval(values)
-    return f"{interval.value:.3f} [{interval.low:.2f}, {interval.high:.2f}]"
+    return bracketed(share_interval(values))
 
 
 def main() -> None:

@@ -14,12 +14,12 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from tables import tell
+from tables import bracketed, tell
 
 from vrag_nb.agent.rollout import rollout
 from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.evaluation.answers import is_correct
-from vrag_nb.evaluation.metrics import Interval, paired_bootstrap, share_interval
+from vrag_nb.evaluation.metrics import paired_bootstrap, share_interval
 from vrag_nb.profiles import Profile, load_profile
 from vrag_nb.records import Question
 
@@ -42,10 +42,6 @@ def seen(trajectory: Trajectory, question: Question) -> bool:
     return set(question.gold_page_ids) <= shown
 
 
-def written(interval: Interval) -> str:
-    return f"{interval.value:.3f} [{interval.low:.2f}, {interval.high:.2f}]"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--profile", default="nano")
@@ -66,9 +62,9 @@ def main() -> None:
         right = {q.uid: float(bool(t.answer and is_correct(t.answer, q.reference_answer))) for q, t in pairs}
         first = first or right
         before = [right[q.uid] for q, t in pairs if q.gold_page_ids and seen(t, q)]
-        difference = written(paired_bootstrap(right, first)) if rows else ""
-        share = f"{written(share_interval(before))} of {len(before)}"
-        rows.append([str(views), written(share_interval(list(right.values()))), difference, share])
+        difference = bracketed(paired_bootstrap(right, first)) if rows else ""
+        share = f"{bracketed(share_interval(before))} of {len(before)}"
+        rows.append([str(views), bracketed(share_interval(list(right.values()))), difference, share])
     title = f"Answers read off several views, {len(asked)} {options.split} questions, profile {profile.name}"
     tell(title, HEAD, rows, out=options.out, name=options.split)
 
