@@ -119,9 +119,7 @@ def run(profile: Profile, engine: Any, policy: Policy, questions: list[Question]
 
 def greedy_policy(profile: Profile, batch_size: int) -> Policy:
     """The profile's own model, decoding greedily, with so many conversations a batch."""
-    part = profile.policy
-    options = {**part.options, "temperature": 0.0, "batch_size": batch_size}
-    return profile.model_copy(update={"policy": part.model_copy(update={"options": options})}).load_policy()
+    return profile.with_policy_options(temperature=0.0, batch_size=batch_size).load_policy()
 
 
 def compare(one: Row, other: Row) -> tuple[str, bool]:

@@ -128,16 +128,12 @@ def planner(profile: Profile, questions: Sequence[Question]) -> Policy:
     return (PrivilegedPlanner if profile.agent.kind == "vrag" else MemoryPlanner)(questions)
 
 
-def sampled(profile: Profile, temperature: float) -> Policy:
-    options = {**profile.policy.options, "temperature": temperature}
-    return profile.model_copy(update={"policy": profile.policy.model_copy(update={"options": options})}).load_policy()
-
-
 def measure(profile: Profile, played: str, questions: Sequence[Question], options: argparse.Namespace) -> Row:
     """One agent, played by the planner or by the weights: all its seeds."""
     row, pages = Row(f"{profile.agent.kind}, {played}"), PageStore(profile.corpus_folder)
     for seed in options.seeds if played == "weights" else [0]:
-        policy = sampled(profile, options.temperature) if played == "weights" else planner(profile, questions)
+        sampling = profile.with_policy_options(temperature=options.temperature)
+        policy = sampling.load_policy() if played == "weights" else planner(profile, questions)
         out = project_path(options.out) / f"{profile.agent.kind}-{played}-{seed}"
         for one, question in zip(
             play(profile, policy, questions, options.steps, seed, out, options.top_k), questions, strict=True

@@ -52,8 +52,7 @@ class Elsewhere(Environment):
 
 def looks(profile: Profile, questions: list[Question], views: int, run: Path) -> list[list[Trajectory]]:
     """The ten trajectories of each question, the agent's own first."""
-    options = {**profile.policy.options, "views": views}
-    policy = profile.model_copy(update={"policy": profile.policy.model_copy(update={"options": options})}).load_policy()
+    policy = profile.with_policy_options(views=views).load_policy()
     own: Any = profile.load_agent(policy).environment
     environment = Elsewhere(own.engine, own.pages, own.settings, profile.agent.prompt)
     samples, concurrency = len(CORNERS) + 1, profile.evaluation.concurrency

@@ -23,16 +23,10 @@ from vrag_nb.evaluation.measured import accuracy_table
 from vrag_nb.evaluation.report import print_table
 from vrag_nb.evaluation.result_folders import read_results
 from vrag_nb.paths import project_path, shown_path
-from vrag_nb.profiles import Profile, load_profile
+from vrag_nb.profiles import load_profile
 
 TEXT = ("text_top1", "react_text", "search_r1")
 VISUAL = ("vanilla_top1", "react", "search_r1_vl", "agent_no_crop", "agent")
-
-
-def sampled(profile: Profile, temperature: float) -> Profile:
-    """The profile with a policy that samples."""
-    options = {**profile.policy.options, "temperature": temperature}
-    return profile.model_copy(update={"policy": profile.policy.model_copy(update={"options": options})})
 
 
 def main() -> None:
@@ -44,7 +38,7 @@ def main() -> None:
     parser.add_argument("--systems", nargs="+", default=None, help="default: the table's, or the VimRAG profile's")
     parser.add_argument("--out", type=Path, default=Path("results/table_1"))
     options = parser.parse_args()
-    profile = sampled(load_profile(options.profile), options.temperature)
+    profile = load_profile(options.profile).with_policy_options(temperature=options.temperature)
     engine, out = profile.open_engine(), project_path(options.out)
     questions, folders = profile.questions(options.limit), []
     policy = profile.load_policy()

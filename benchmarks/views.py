@@ -28,8 +28,7 @@ HEAD = ["views", "right", "difference", "right where the gold pages were seen"]
 
 def attempts(profile: Profile, questions: list[Question], views: int, run: Path) -> list[Trajectory]:
     """The agent's trajectories on the questions, with so many views."""
-    options = {**profile.policy.options, "views": views}
-    policy = profile.model_copy(update={"policy": profile.policy.model_copy(update={"options": options})}).load_policy()
+    policy = profile.with_policy_options(views=views).load_policy()
     agent = profile.load_agent(policy)
     environment: Any = agent.environment
     out, concurrency = run / f"views-{views}.jsonl", profile.evaluation.concurrency

@@ -282,6 +282,13 @@ def test_paths_mean_the_same_everywhere(tmp_path: Path, monkeypatch: pytest.Monk
     assert shown_path(tmp_path) == str(tmp_path)
 
 
+def test_options_of_the_policy_change_and_the_others_stay() -> None:
+    profile = load_profile("nano")
+    changed = profile.with_policy_options(views=1, temperature=0.3)
+    assert changed.policy.options == {**profile.policy.options, "views": 1, "temperature": 0.3}
+    assert profile.policy.options["views"] == 9  # the profile itself is as it was
+
+
 def test_reading_a_profile_imports_no_model_library() -> None:
     code = "import sys\nfrom vrag_nb.profiles import load_profile\nload_profile('nano').settings()"
     code += "\nprint('torch' in sys.modules)"

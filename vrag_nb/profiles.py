@@ -105,6 +105,11 @@ class Profile(Part):
         change = {"kind": "documents", "documents": str(documents.resolve()), "folder": str(corpus.resolve())}
         return self.model_copy(update={"corpus": self.corpus.model_copy(update=change)})
 
+    def with_policy_options(self, **options: Any) -> Profile:
+        """The profile with these of its policy's options changed and the others kept."""
+        part = self.policy.model_copy(update={"options": {**self.policy.options, **options}})
+        return self.model_copy(update={"policy": part})
+
     def prepare_corpus(self, progress: bool = True) -> PrepReport:
         """Make or find the documents, and bring the page images in step with them. Raises what `pages` raises."""
         from vrag_nb.documents.narrated import narrate_corpus
