@@ -8,6 +8,7 @@
 #   make report       tables, figures and failures of results/nano as one page (RESULTS="dir dir": other or more folders)
 #   make realdocs DIR=path   recall on a folder of MMLongBench-Doc  make bench    what survives kill -9
 #   make nano-cpu     an agent and a retriever from nothing, on two cores overnight -> data/runs/nano-cpu (SCALE=0.1: a tenth)
+#   make nano-cpu-sheets     what they can do, skill by skill -> results/skills/nano-cpu
 #   make lock         requirements.lock anew from pyproject.toml
 
 # Some machines forbid Python to keep what it compiled: every process would compile torch and the rest anew, for seconds.
@@ -27,7 +28,7 @@ export OMP_NUM_THREADS ?= $(CORES)
 export TOKENIZERS_PARALLELISM ?= false
 
 .DEFAULT_GOAL := help
-.PHONY: help env run nano-eval foreign test lab serve bench lint realdocs report nano-cpu lock
+.PHONY: help env run nano-eval foreign test lab serve bench lint realdocs report nano-cpu nano-cpu-sheets lock
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -93,6 +94,14 @@ nano-cpu: $(READY)
 	@$(PY) -m vrag_nb prep --profile nano
 	@$(PY) -m vrag_nb.nano.recipe --out data/runs/nano-cpu --scale $(SCALE) \
 	  read read_pages spell align match retrieve act see settle weigh
+
+nano-cpu-sheets: $(READY)
+	@$(PY) -m vrag_nb prep --profile nano-cpu
+	@$(PY) -m vrag_nb.nano.skills --profile nano-cpu --count 40 \
+	  --model data/runs/nano-cpu/models/nano-base --out results/skills/nano-cpu/base
+	@$(PY) -m vrag_nb.nano.skills --profile nano-cpu --count 40 --acting \
+	  --model data/runs/nano-cpu/models/nano-agent-next --out results/skills/nano-cpu/agent
+	@$(PY) -m vrag_nb.nano.retriever_skills --profile nano-cpu --out results/skills/nano-cpu/retriever
 
 # One lock for both Pythons would need markers; it is made for the older one and installs on the newer.
 lock: $(READY)

@@ -16,6 +16,8 @@ import hashlib
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -111,61 +113,130 @@ def build_index(
     """
     corpus, index_dir = Path(corpus), Path(index_dir)
     shard_pages = _shard_pages_before(index_dir) if shard_pages is None else shard_pages
-    if shard_pages < 1:
-        raise ValueError(f"shard_pages {shard_pages} must be 1 or more")
-    if compression and index_kind(embedder) != "multi_vector":
-        raise ValueError(f"compression is for multi-vector embedders, {embedder.name} is {index_kind(embedder)}")
-    if single_vector and index_kind(embedder) != "single_vector":
-        raise ValueError(f"single_vector is for single-vector embedders, {embedder.name} is {index_kind(embedder)}")
+    _check_settings(embedder, shard_pages, compression, single_vector)
     pages = read_pages(corpus)
     if not pages:
         raise ValueError(f"{corpus} holds no page to index; see its prep_report.json for what was skipped")
     index_dir.mkdir(parents=True, exist_ok=True)
     before = _index_before(index_dir, embedder, shard_pages, compression)
     listed = [IndexedPage(page_id=page.page_id, document=page.document, key=page_key(corpus, page)) for page in pages]
-    had = {entry.page_id for entry in before.manifest.pages} if before else set()
-    dropped = len(had - {page.page_id for page in pages})
+    build = _Build(corpus, index_dir, embedder, pages, listed, before, shard_pages, compression, single_vector)
+    report = build.report
     if index_kind(embedder) == "text":
-        _build_text(corpus, index_dir, embedder, pages, listed)
-        return BuildReport(pages=len(pages), embedded=len(pages), reused=0, dropped=dropped)
-    known = {entry.key: row for row, entry in enumerate(before.manifest.pages)} if before else {}
-    new = sum(entry.key not in known for entry in listed)
-    unchanged = [(entry.page_id, entry.key) for entry in listed] == [
-        (entry.page_id, entry.key) for entry in (before.manifest.pages if before else [])
-    ]
-    single = index_kind(embedder) == "single_vector"
-    unchanged &= not single or structured_as(before, single_vector, len(pages), embedder.dim)
-    resumed = 0
-    if before is None or not unchanged or before.manifest.compression != compression:
-        vectors = PageVectors(building_folder(index_dir, embedder), identity(embedder), before, known)
-        resumed = sum(entry.key not in known and entry.key in vectors for entry in listed)
-        _embed_missing(corpus, embedder, pages, listed, vectors, shard_pages, progress, embed_units or embed_here)
-        for entry in listed:
-            entry.hubness = vectors.hubness(entry.key)
-        if compression:
-            texts = [page.text for page in pages]
-            parts = write_compact(
-                index_dir,
-                vectors.folder,
-                listed,
-                vectors.__getitem__,
-                lambda: sample_queries(embedder, texts),
-                compression,
-                shard_pages,
-                before if isinstance(before, CompactIndex) else None,
-                embedder.views,
-            )
-            commit(index_dir, _manifest(embedder, listed, shard_pages=shard_pages, **parts))
-        else:
-            made = _assemble(index_dir, embedder, listed, vectors, shard_pages)
-            if single:
-                old = before if isinstance(before, SingleVectorIndex) else None
-                made = write_structure(index_dir, vectors.folder, made, single_vector, old, progress)
-            commit(index_dir, made)
+        build.write_text()
+    elif before is None or not build.in_step:
+        report.resumed = build.write_vectors(embed_units or embed_here, progress)
     else:
         sweep(index_dir, before.manifest)
     shutil.rmtree(index_dir / BUILDING, ignore_errors=True)
-    return BuildReport(pages=len(pages), embedded=new, reused=len(pages) - new, dropped=dropped, resumed=resumed)
+    return report
+
+
+def _check_settings(
+    embedder: Embedder,
+    shard_pages: int,
+    compression: Compression | None,
+    single_vector: SingleVectorSettings | None,
+) -> None:
+    kind = index_kind(embedder)
+    if shard_pages < 1:
+        raise ValueError(f"shard_pages {shard_pages} must be 1 or more")
+    if compression and kind != "multi_vector":
+        raise ValueError(f"compression is for multi-vector embedders, {embedder.name} is {kind}")
+    if single_vector and kind != "single_vector":
+        raise ValueError(f"single_vector is for single-vector embedders, {embedder.name} is {kind}")
+
+
+@dataclass(frozen=True)
+class _Build:
+    """One call of `build_index`: its arguments, the corpus's pages as they will be listed, and the index before."""
+
+    corpus: Path
+    index_dir: Path
+    embedder: Embedder
+    pages: Sequence[Page]
+    listed: Sequence[IndexedPage]
+    before: VectorIndex | None
+    shard_pages: int
+    compression: Compression | None
+    single_vector: SingleVectorSettings | None
+
+    @cached_property
+    def listed_before(self) -> list[IndexedPage]:
+        return self.before.manifest.pages if self.before else []
+
+    @cached_property
+    def known(self) -> dict[str, int]:
+        """The rows of pages in the index before, by key."""
+        return {entry.key: row for row, entry in enumerate(self.listed_before)}
+
+    @property
+    def report(self) -> BuildReport:
+        """What is to be done; of a text index nothing is taken over."""
+        new = sum(entry.key not in self.known for entry in self.listed)
+        dropped = {entry.page_id for entry in self.listed_before} - {page.page_id for page in self.pages}
+        count = len(self.listed)
+        return BuildReport(pages=count, embedded=new, reused=count - new, dropped=len(dropped))
+
+    @property
+    def in_step(self) -> bool:
+        """Whether the index before is already what is asked for."""
+        if self.before is None or self.before.manifest.compression != self.compression:
+            return False
+        if [(one.page_id, one.key) for one in self.listed] != [(one.page_id, one.key) for one in self.listed_before]:
+            return False
+        single = index_kind(self.embedder) == "single_vector"
+        return not single or structured_as(self.before, self.single_vector, len(self.pages), self.embedder.dim)
+
+    def write_vectors(self, embed_units: EmbedUnits, progress: bool) -> int:
+        """Embed what is missing and commit the index; how many of the new pages a killed build had left."""
+        vectors = PageVectors(
+            building_folder(self.index_dir, self.embedder), identity(self.embedder), self.before, self.known
+        )
+        resumed = sum(entry.key not in self.known and entry.key in vectors for entry in self.listed)
+        _embed_missing(
+            self.corpus, self.embedder, self.pages, self.listed, vectors, self.shard_pages, progress, embed_units
+        )
+        for entry in self.listed:
+            entry.hubness = vectors.hubness(entry.key)
+        if self.compression:
+            made = self._compressed(vectors, self.compression)
+        else:
+            made = _assemble(self.index_dir, self.embedder, self.listed, vectors, self.shard_pages)
+        if index_kind(self.embedder) == "single_vector":
+            old = self.before if isinstance(self.before, SingleVectorIndex) else None
+            made = write_structure(self.index_dir, vectors.folder, made, self.single_vector, old, progress)
+        commit(self.index_dir, made)
+        return resumed
+
+    def _compressed(self, vectors: PageVectors, compression: Compression) -> Manifest:
+        texts = [page.text for page in self.pages]
+        parts = write_compact(
+            self.index_dir,
+            vectors.folder,
+            self.listed,
+            vectors.__getitem__,
+            lambda: sample_queries(self.embedder, texts),
+            compression,
+            self.shard_pages,
+            self.before if isinstance(self.before, CompactIndex) else None,
+            self.embedder.views,
+        )
+        return _manifest(self.embedder, self.listed, shard_pages=self.shard_pages, **parts)
+
+    def write_text(self) -> None:
+        """A text index is rebuilt as a whole: its statistics are the corpus's, and it takes seconds (OCR apart, kept).
+
+        Raises ValueError for an embedder without vectors that is not BM25.
+        """
+        from vrag_nb.retrieval.bm25 import Bm25
+
+        if not isinstance(self.embedder, Bm25):
+            raise ValueError(f"{self.embedder.name} has dimension 0 and is no text index")
+        name, files = self.embedder.build(
+            self.index_dir, [page.text for page in self.pages], lambda row: page_image(self.corpus, self.pages[row])
+        )
+        commit(self.index_dir, _manifest(self.embedder, self.listed, files, bm25=name))
 
 
 def page_key(corpus: Path, page: Page) -> str:
@@ -338,18 +409,6 @@ def _assemble(
     name, files_entry = store(index_dir, "faiss", ".index", faiss.serialize_index(stage_one).tobytes())
     files[name] = files_entry
     return _manifest(embedder, listed, files, shard_pages=shard_pages, shards=shards, faiss=name)
-
-
-def _build_text(
-    corpus: Path, index_dir: Path, embedder: Embedder, pages: Sequence[Page], listed: Sequence[IndexedPage]
-) -> None:
-    """A text index is rebuilt as a whole: its statistics are the corpus's, and it takes seconds (OCR apart, kept)."""
-    from vrag_nb.retrieval.bm25 import Bm25
-
-    if not isinstance(embedder, Bm25):
-        raise ValueError(f"{embedder.name} has dimension 0 and is no text index")
-    name, files = embedder.build(index_dir, [page.text for page in pages], lambda row: page_image(corpus, pages[row]))
-    commit(index_dir, _manifest(embedder, listed, files, bm25=name))
 
 
 def _manifest(
