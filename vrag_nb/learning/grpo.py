@@ -242,6 +242,25 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
 
         The mean stays that over all segments.
         """
+        samples, advantages, weight = self._rows(trajectories, scored, advantages)
+        device = self.accelerator.device
+        batch = self._tensors(samples)
+        batch |= {
+            "advantages": advantages.to(device),
+            "row_weight": torch.full((len(samples),), weight, device=device),
+        }
+        learned = (batch["completion_mask"] * batch["tool_mask"]).sum()
+        batch["num_items_in_batch"] = self.accelerator.gather(learned).sum()
+        return batch | self._reference(batch)
+
+    def _rows(
+        self, trajectories: Sequence[Trajectory], scored: Sequence[Scored], advantages: torch.Tensor
+    ) -> tuple[list[Sampled], torch.Tensor, float]:
+        """The segments that are learned from, the shortest first, their advantages, and what each counts in the mean.
+
+        TRL cuts a step's rows into equal parts, and gathers figures of them that every process must have as many of:
+        rows without a learned token fill the last part.
+        """
         rows = [self._samples(one, got) for one, got in zip(trajectories, scored, strict=True)]
         everything = [(sample, place) for place, own in enumerate(rows) for sample in own]
         learned = [(sample, place) for sample, place in everything if self._moves(sample, float(advantages[place]))]
@@ -252,19 +271,22 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
             torch.tensor([[len(everything), unlearned, len(samples)]], device=self.accelerator.device)
         )
         everyones, unlearned, _ = counts.sum(0).tolist()
-        # TRL cuts a step's rows into equal parts, and gathers figures of them that every process must have as many of
-        args: Any = self.args
-        parts = args.steps_per_generation
-        missing = max(1, -(-int(counts[:, 2].max()) // parts)) * parts - len(samples)
-        samples += [self._nothing(trajectories[0])] * missing
-        order = sorted(range(len(samples)), key=lambda row: (len(samples[row].completion), len(samples[row].prompt)))
-        samples = [samples[row] for row in order]
-        advantages = torch.cat([advantages, advantages.new_zeros(missing)])[order]
         metrics = self._metrics[self._mode]
         metrics["unlearned_rate"].append(unlearned / everyones)
         metrics["learned_rows"].append(float(counts[:, 2].sum()))
         if self.settings.algorithm == "ggpo":
             metrics["masked_share"] = gather_object(metrics["masked_share"])
+        args: Any = self.args
+        parts = args.steps_per_generation
+        missing = max(1, -(-int(counts[:, 2].max()) // parts)) * parts - len(samples)
+        samples += [self._nothing(trajectories[0])] * missing
+        order = sorted(range(len(samples)), key=lambda row: (len(samples[row].completion), len(samples[row].prompt)))
+        advantages = torch.cat([advantages, advantages.new_zeros(missing)])[order]
+        return [samples[row] for row in order], advantages, len(samples) * len(counts) / everyones
+
+    def _tensors(self, samples: Sequence[Sampled]) -> dict[str, Any]:
+        """Segments as TRL names them, (rows, tokens) each: prompts padded on the left, completions on the right; and
+        their images."""
         device, pad_id = self.accelerator.device, self.encoder.pad_id
 
         def padded(rows: list[list[int]], value: int, side: str) -> torch.Tensor:
@@ -277,8 +299,6 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
             "completion_ids": padded(completions, pad_id, "right"),
             "completion_mask": padded([[1] * len(row) for row in completions], 0, "right"),
             "tool_mask": padded([[int(own) for own in one.written] for one in samples], 0, "right"),
-            "advantages": advantages.to(device),
-            "row_weight": torch.full((len(samples),), len(samples) * len(counts) / everyones, device=device),
         }
         ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
         batch["mm_token_type_ids"] = (ids == self.encoder.image_pad).int()
@@ -286,9 +306,7 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
         if images:
             batch |= {name: value.to(device) for name, value in self.encoder.pixel_inputs(images).items()}
             batch["num_images"] = [len(one.encoded.images) for one in samples]
-        learned = (batch["completion_mask"] * batch["tool_mask"]).sum()
-        batch["num_items_in_batch"] = self.accelerator.gather(learned).sum()
-        return batch | self._reference(batch)
+        return batch
 
     def _samples(self, trajectory: Trajectory, scored: Scored) -> list[Sampled]:
         """The segments of a trajectory; one row without a learned token where they cannot be encoded."""
