@@ -6,7 +6,7 @@ the main ones, `results/README.md` the others.
 
 Run it after `make nano-eval`, `make realdocs DIR=...`, `make run`, `benchmarks/search.py --out results/search` and what
 writes to `results/benchmarks`, `results/table_1`, `results/ablations`, `results/nano-look`, `results/nano-brief`,
-`results/memory`, `results/long`, its variants (LONG) and `results/algorithms`.
+`results/memory`, `results/long`, its variants (LONG), `results/algorithms` and `results/credit`.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ def further() -> str:
         memory(),
         long(),
         algorithms(),
+        credit(),
         benchmarks(),
     )
     about = "Written by `python benchmarks/readme.py`; the main tables are in the README."
@@ -235,6 +236,11 @@ def long() -> str:
 
 def algorithms() -> str:
     return told("GGPO and GSPO", "results/algorithms/algorithms.md", "algorithms.png")
+
+
+def credit() -> str:
+    title = "GGPO and GSPO where only searching is to be learned"
+    return told(title, "results/credit/credit.md", "credit.png")
 
 
 def told(title: str, name: str, picture: str) -> str:

@@ -13,7 +13,7 @@ from vrag_nb.documents.decks.generate import pretraining_deck
 from vrag_nb.nano import recipe as recipes
 from vrag_nb.nano.aligning import Stream
 from vrag_nb.nano.model import NanoSize, build_nano_vlm, build_processor, save_checkpoint
-from vrag_nb.nano.plan import Recipe, tokenizer
+from vrag_nb.nano.plan import FEWEST, Recipe, tokenizer
 from vrag_nb.nano.recipe import ENDED, run_stages
 from vrag_nb.nano.windows import draw_windows
 
@@ -90,3 +90,12 @@ def test_one_model_is_taught_both_protocols_and_short_samples_share_batches(
         "long ones have batches of their own"
     )
     assert recipe.latest("nano-agent") == recipe.models / "nano-agent-next"
+
+
+def test_a_smaller_recipe_draws_less_and_a_larger_one_no_more():
+    tenth, double = Recipe.scaled(0.1), Recipe.scaled(2.0, retriever_decks=3)
+    assert tenth.align_seconds == pytest.approx(Recipe.align_seconds / 10)
+    assert (tenth.retriever_decks, tenth.window_files) == (15, 17)
+    assert (double.align_seconds, double.window_files) == (2 * Recipe.align_seconds, Recipe.window_files)
+    assert double.retriever_decks == 3
+    assert Recipe.scaled(0.001).retriever_decks == FEWEST

@@ -20,6 +20,8 @@ from vrag_nb.nano.tokenizer import build_tokenizer
 from vrag_nb.nano.windows import WindowFiles, draw_windows
 from vrag_nb.records import Question, read_questions
 
+FEWEST = 8  # decks and files of windows that even the smallest recipe draws
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -58,10 +60,12 @@ class Recipe:
 
     @classmethod
     def scaled(cls, scale: float, **changes: Any) -> Recipe:
-        """The recipe with every budget multiplied by `scale`, and other fields changed."""
-        budgets = {
-            field.name: getattr(cls, field.name) * scale for field in fields(cls) if field.name.endswith("_seconds")
-        }
+        """The recipe with every budget multiplied by `scale`, and other fields changed; of a smaller one less is drawn
+        as well, or its stages would wait for what they have no time to look at."""
+        names = [field.name for field in fields(cls) if field.name.endswith("_seconds")]
+        budgets: dict[str, Any] = {name: getattr(cls, name) * scale for name in names}
+        for name in ("retriever_decks", "window_files"):
+            budgets[name] = max(FEWEST, round(getattr(cls, name) * min(1.0, scale)))
         return cls(**{**budgets, **changes})
 
     def latest(self, name: str) -> Path:

@@ -375,26 +375,29 @@ def main() -> None:
         "stages", nargs="*", help=f"of {', '.join(STAGES)}, in order (default: all but {', '.join(BY_NAME)})"
     )
     parser.add_argument("--threads", type=int, default=Recipe.threads)
-    parser.add_argument("--decks", type=int, default=Recipe.retriever_decks, help="so many are drawn for the retriever")
+    parser.add_argument("--decks", type=int, help="so many are drawn for the retriever")
     parser.add_argument("--retriever", default=Recipe.retriever, help="whose query tokens `weigh` weighs")
     parser.add_argument("--seed", type=int, default=Recipe.seed, help="another one draws other pages")
-    parser.add_argument("--scale", type=float, default=1.0, help="multiply every budget")
+    parser.add_argument("--scale", type=float, default=1.0, help="multiply every budget; below 1, draw less too")
     parser.add_argument("--workers", type=int, default=Recipe.workers, help="processes that draw")
     parser.add_argument("--times", type=int, default=Recipe.times, help="multiply batches")
     parser.add_argument("--rate", type=float, default=Recipe.rate, help="multiply learning rates")
     parser.add_argument("--out", type=Path, help="where stages and weights go, in place of data/runs and data/models")
     arguments = parser.parse_args()
-    elsewhere = {"runs": arguments.out / "stages", "models": arguments.out / "models"} if arguments.out else {}
+    given: dict[str, Any] = {}
+    if arguments.out:
+        given |= {"runs": arguments.out / "stages", "models": arguments.out / "models"}
+    if arguments.decks:
+        given |= {"retriever_decks": arguments.decks}
     run_stages(
         Recipe.scaled(
             arguments.scale,
-            **elsewhere,
+            **given,
             seed=arguments.seed,
             threads=arguments.threads,
             workers=arguments.workers,
             times=arguments.times,
             rate=arguments.rate,
-            retriever_decks=arguments.decks,
             retriever=arguments.retriever,
         ),
         arguments.stages or [stage for stage in STAGES if stage not in BY_NAME],
