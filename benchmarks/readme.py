@@ -6,7 +6,8 @@ the main ones, `results/README.md` the others.
 
 Run it after `make nano-eval`, `make realdocs DIR=...`, `make run`, `benchmarks/search.py --out results/search` and what
 writes to `results/benchmarks`, `results/table_1`, `results/ablations`, `results/nano-look`, `results/nano-brief`,
-`results/memory`, `results/long`, its variants (LONG), `results/algorithms` and `results/credit`.
+`results/memory`, `results/long`, its variants (LONG), `results/algorithms`, `results/credit` and
+`results/credit-14` (`benchmarks/credit.py --generations 14`).
 """
 
 from __future__ import annotations
@@ -239,8 +240,9 @@ def algorithms() -> str:
 
 
 def credit() -> str:
+    parts = {"20 generations": "credit", "14 generations": "credit-14"}
     title = "GGPO and GSPO where only searching is to be learned"
-    return told(title, "results/credit/credit.md", "credit.png")
+    return _joined(*(told(f"{title}, {n}", f"results/{name}/credit.md", "credit.png") for n, name in parts.items()))
 
 
 def told(title: str, name: str, picture: str) -> str:
