@@ -171,6 +171,7 @@ def test_curves_of_seeds_share_steps_and_colours() -> None:
     assert over_seeds(logs, "reward") == [(1, [0.0, 1.0])]
     assert over_seeds([], "reward") == []
     figure = plots.seed_bands({"first": {"a": [(1, [0.0, 1.0])]}, "second": {"a": [(1, [2.0])], "b": [(1, [3.0])]}})
+    assert all(axes.get_xlabel() and axes.get_ylabel() for axes in figure.axes)
     first, second = figure.axes
     assert list(first.lines[0].get_ydata()) == [0.5]
     assert first.lines[0].get_color() == second.lines[0].get_color() != second.lines[1].get_color()

@@ -143,7 +143,7 @@ def seed_bands(panels: Mapping[str, Mapping[str, Sequence[tuple[int, Sequence[fl
     names = list(dict.fromkeys(name for series in panels.values() for name in series))
     figure = figures.new_figure(4.4 * len(panels), 3.9)
     for axes, (title, series) in zip(figure.subplots(1, len(panels), squeeze=False).flat, panels.items(), strict=True):
-        figures.chart(axes, title, x)
+        figures.chart(axes, title, x, "mean of the seeds, lowest to highest")
         for name, points in series.items():
             colour, steps = SERIES[names.index(name) % len(SERIES)], [step for step, _ in points]
             means = [sum(values) / len(values) for _, values in points]
