@@ -157,7 +157,9 @@ def test_answers_of_several_values_follow_from_the_values(questions):
             assert question.reference_answer in question.query
             lower = re.search(r"which is lower:|figure lower:|has the lower |lower for ", question.query) is not None
             wanted = 0 if (first < second) == lower else 1
-            assert question.reference_answer in question.meta_info.needed_facts[wanted]["description"]
+            assert question.reference_answer == question.meta_info.needed_facts[wanted]["name"]
+            one, other = (fact["number"] for fact in question.meta_info.needed_facts)
+            assert (one < other) == (first < second)
         if kind == "multi_hop":
             assert len(question.meta_info.reference_page) == 2
         checked[kind] += 1

@@ -15,7 +15,7 @@ from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.policy import Image, Message, Text, boxes_to_model, boxes_to_shown
 from vrag_nb.agent.rollout import rollout
 from vrag_nb.agent.trajectory import Trajectory
-from vrag_nb.learning.experts import GroundedPolicy, PrivilegedPlanner
+from vrag_nb.learning.experts import Fact, GroundedPolicy, PrivilegedPlanner, told
 from vrag_nb.learning.sampled_data import read_conversation, write_dataset, write_sharegpt
 from vrag_nb.learning.sampling import choose, disjoint, fault
 from vrag_nb.records import MetaInfo, Question
@@ -105,6 +105,18 @@ def test_questions_that_people_wrote_are_worked_by_their_gold_regions_and_pages(
     assert kinds == [["search", "bbox", "answer"], ["search", "answer"], ["search", "search", "answer"], kinds[2]]
     assert all(one.answer == "42" and fault(one) is None for one in found)
     assert [one.turns[-1].thought for one in found] == ["I read 42."] * 3 + ["I have seen what I need."]
+
+
+def test_of_two_named_values_the_planner_says_which_is_higher_before_it_answers() -> None:
+    """Only where a name is the answer, and where both values are known and differ."""
+    north, south = Fact("1,200", "North", 1200.0), Fact("$900", "South", 900.0)
+    assert told([north, south], "South") == "I read North: 1,200, South: $900. The first is higher."
+    assert told([south, north], "South") == "I read South: $900, North: 1,200. The second is higher."
+    assert told([north, south], "300") == "I read North: 1,200, South: $900."
+    assert told([north]) == "I read North: 1,200."
+    assert told([north, Fact("1,200", "East", 1200.0)], "East") == "I read North: 1,200, East: 1,200."
+    assert told([Fact("7", "A"), Fact("8", "B")], "A") == "I read A: 7, B: 8."
+    assert told([Fact("7", number=7.0), Fact("8", number=8.0)], "7") == "I read 7, 8."
 
 
 def test_a_question_it_was_not_told_of_is_an_error(environment: Environment) -> None:

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from vrag_nb.agent import actions
-from vrag_nb.documents.decks.questions import COMPARISONS, DIFFERENCE, SUM
+from vrag_nb.documents.decks.questions import COMPARISONS, DIFFERENCE, HOPS, SUM
 from vrag_nb.nano.deck_tasks import DeckPool
 from vrag_nb.nano.expert import play, told_answer
 from vrag_nb.nano.several_facts import FactTurns, Reasons, on_to_the_next, pick, reason, row_names
@@ -26,11 +26,22 @@ def number(text: str) -> Fraction:
 
 def asked_rows(query: str) -> list[str]:
     """The two rows that a question names, in its order."""
-    for form in (*COMPARISONS, SUM, DIFFERENCE):
+    for form in (*COMPARISONS, SUM, DIFFERENCE, *HOPS):
         pattern = re.sub(r"\\{(\w+)\\}", r"(?P<\1>.+)", re.escape(form))
         if found := re.fullmatch(pattern, query):
-            return [found["one"], found["other"]]
+            cells = found.groupdict()
+            return [cells.get("one") or _row(cells["a"]), cells.get("other") or _row(cells["b"])]
     raise AssertionError(query)
+
+
+def _row(cell: str) -> str:
+    """The row of a cell in words: `gain in 1950`, `gain of North`."""
+    return re.split(r" (?:in|of) ", cell, maxsplit=1)[1]
+
+
+def read_first(thought: str) -> str:
+    """What was read, of a thought that may say more."""
+    return re.split(r"\.(?: The | I need |$)", thought.removeprefix("I read "), maxsplit=1)[0]
 
 
 @pytest.mark.parametrize("difficulty", [0.0, 0.5, 1.0])
@@ -39,20 +50,22 @@ def test_what_is_made_of_two_values_is_right(difficulty: float) -> None:
     for _ in range(200):
         sample = reason(rng, difficulty)
         (_, [asked]), (_, [said]) = sample.turns
-        query, listed = re.split(r"(?<=[?]) ", asked, maxsplit=1)
+        query, listed = re.split(r"(?<=[?]) (?!Name)|(?<=[a-z][.]) ", asked, maxsplit=1)
         told = dict(row.rsplit(": ", 1) for row in listed.removesuffix(".").split("; "))
         rows = asked_rows(query)
         thought, action = actions.parse(said)
         assert len(told) >= 2
-        assert thought == f"I read {', '.join(told[name] for name in rows)}."
+        assert read_first(thought) == ", ".join(f"{name}: {told[name]}" for name in rows)
         one, other = (number(told[name]) for name in rows)
+        assert thought.endswith(" is higher.") == (action.answer in rows)
         if "add up" in query:
             assert number(action.answer) == one + other
         elif "differ" in query:
             assert number(action.answer) == abs(one - other)
         else:
-            best = max if " higher " in query else min
+            best = max if re.search(r"\bhigher\b", query) else min
             assert action.answer == best(rows, key=lambda name: number(told[name]))
+            assert thought.endswith(f"The {'first' if one > other else 'second'} is higher.")
 
 
 def test_turns_are_those_of_the_expert_in_the_environment(pool: DeckPool) -> None:
@@ -83,8 +96,8 @@ def test_each_kind_of_turn_has_one_image_and_learns_its_last_turn(pool: DeckPool
                 assert said.count(", ") >= 1  # both values are in the thought
             if sample.looks and sample.kind != "whole":  # what is printed there is what is said
                 printed = "".join("".join(word.split()) for word, _ in sample.words[0])
-                read = actions.parse(said)[0].removeprefix("I read ").removesuffix(" I need to find the page.")
-                values = ["".join(value.split()) for value in read.removesuffix(".").split(", ")]
+                read = read_first(actions.parse(said)[0]).split(", ")
+                values = ["".join(one.rpartition(": ")[2].split()) for one in read]
                 assert all(value in printed for value in (values[-1:] if sample.kind == "last" else values))
                 checked.add(sample.kind)
             if sample.kind == "last":
@@ -98,8 +111,13 @@ def test_searches_are_planned_without_an_image(pool: DeckPool) -> None:
     drawn = [sample for _ in range(60) for sample in draw(rng, 0.3)]
     assert {sample.kind for sample in drawn} == {"compared", "reckoned", "plan"}
     assert not any(sample.images for sample in drawn)
-    plans = [actions.parse(str(sample.turns[-1][1][0]))[1] for sample in drawn if sample.kind == "plan"]
-    assert {plan.kind for plan in plans} == {"search"}
+    plans = [
+        [actions.parse(str(parts[0]))[1].kind for role, parts in sample.turns if role == "assistant"]
+        for sample in drawn
+        if sample.kind == "plan"
+    ]
+    assert all(plan in (["search"], ["search", "search", "answer"]) for plan in plans)
+    assert len(set(map(tuple, plans))) == 2
 
 
 def test_a_deck_without_such_questions_gives_nothing(pool: DeckPool) -> None:

@@ -27,12 +27,17 @@ GIVE_UP = 3  # pages seen in vain before a question without an answer is given u
 
 
 @dataclass(frozen=True)
-class _Fact:
-    """One of the facts a question needs: a generated one says them (`needed_facts`), of others the gold says where."""
+class Fact:
+    """One of the facts a question needs: a generated one says them (`needed_facts`), of others the gold says where.
 
-    page_id: str
-    box: Box  # page fractions
+    name: what tells it from the question's other facts, such as the label of its row. number: the value, to compare.
+    """
+
     value: str
+    name: str = ""
+    number: float | None = None
+    page_id: str = ""
+    box: Box = WHOLE_PAGE  # page fractions
 
 
 class PrivilegedPlanner(Policy):
@@ -82,7 +87,7 @@ class PrivilegedPlanner(Policy):
         read = self._read_so_far(conversation, question, facts, small, read)
         pages_seen = sum(image.crop_box is None for message in conversation for image in message.images)
         if read == len(facts) and (facts or pages_seen >= GIVE_UP):
-            return _said(_told(facts), f"<answer>{question.reference_answer}</answer>")
+            return _said(told(facts, question.reference_answer), f"<answer>{question.reference_answer}</answer>")
         image = last_image(conversation)
         if image is None or not facts or image.page_id != facts[read].page_id:
             return self._search(conversation, question, facts, read)
@@ -94,7 +99,7 @@ class PrivilegedPlanner(Policy):
         return next((self._questions[query] for query in self._longest_first if query in asked), None)
 
     def _read_so_far(
-        self, conversation: Conversation, question: Question, facts: Sequence[_Fact], small: bool, read: int
+        self, conversation: Conversation, question: Question, facts: Sequence[Fact], small: bool, read: int
     ) -> int:
         """How many facts have been read once this much has been shown: those of the page in sight, when legible."""
         image = last_image(conversation)
@@ -107,16 +112,16 @@ class PrivilegedPlanner(Policy):
             read += 1
         return read
 
-    def _search(self, conversation: Conversation, question: Question, facts: Sequence[_Fact], read: int) -> Generation:
+    def _search(self, conversation: Conversation, question: Question, facts: Sequence[Fact], read: int) -> Generation:
         words = search_words(question, read)
         written = [message.text for message in conversation if message.role == "assistant"]
         again = bool(written) and actions.parse(written[-1])[1].query == words
         thought = WRONG_PAGE if again else FIND_PAGE
         if read and not again:
-            thought = f"{_told(facts[:read])} {thought}"
+            thought = f"{told(facts[:read])} {thought}"
         return _said(thought, f"<search>{words}</search>")
 
-    def _box(self, image: Image, facts: Sequence[_Fact], rng: random.Random) -> str:
+    def _box(self, image: Image, facts: Sequence[Fact], rng: random.Random) -> str:
         """The facts' regions in one box, a little larger, in shown pixels of the image."""
         size = image.page_size or image.size
         view = View(size, image.crop_box, image.size, Budget(0, image.size[0] * image.size[1], 1))
@@ -146,23 +151,32 @@ def search_words(question: Question, read: int = 0) -> str:
     return facts[read]["search_hint"] if several else question.query
 
 
-def _facts(question: Question) -> tuple[list[_Fact], bool]:
-    """The facts in the order in which they are looked for, and whether each has to be cropped."""
-    if not question.needed_facts:
-        return _gold_facts(question)
-    found = [
-        _Fact(question.fact_page_id(fact), tuple(fact["box"]), str(fact.get("value") or ""))
-        for fact in question.needed_facts
+def facts_of(question: Question) -> list[Fact]:
+    """The `needed_facts` of a generated question, in the order in which they are looked for; with names if several."""
+    several = len(question.needed_facts) > 1
+    return [
+        Fact(
+            str(one.get("value") or ""),
+            one.get("name", "") if several else "",
+            one.get("number"),
+            question.fact_page_id(one),
+            tuple(one["box"]),
+        )
+        for one in question.needed_facts
     ]
-    return found, question.needs_crop
 
 
-def _gold_facts(question: Question) -> tuple[list[_Fact], bool]:
+def _facts(question: Question) -> tuple[list[Fact], bool]:
+    """The facts in the order in which they are looked for, and whether each has to be cropped."""
+    return (facts_of(question), question.needs_crop) if question.needed_facts else _gold_facts(question)
+
+
+def _gold_facts(question: Question) -> tuple[list[Fact], bool]:
     """The facts of a question that people wrote: its gold regions, and the gold pages that have none, whole."""
     meta = question.meta_info
-    regions = [_Fact(page_id(question.document, one.page), one.box, "") for one in meta.reference_regions]
+    regions = [Fact("", page_id=page_id(question.document, one.page), box=one.box) for one in meta.reference_regions]
     known = {one.page_id for one in regions}
-    whole = [_Fact(page, WHOLE_PAGE, "") for page in question.gold_page_ids if page not in known]
+    whole = [Fact("", page_id=page) for page in question.gold_page_ids if page not in known]
     facts = regions + whole
     if len(facts) == 1:
         facts = [replace(facts[0], value=question.reference_answer)]
@@ -170,11 +184,23 @@ def _gold_facts(question: Question) -> tuple[list[_Fact], bool]:
     return facts, small and bool(regions) and not whole
 
 
-def _told(facts: Sequence[_Fact]) -> str:
-    values = [fact.value for fact in facts if fact.value]
-    if facts and not values:
-        return "I have seen what I need."
-    return f"I read {', '.join(values)}." if values else "It is not there."
+def told(facts: Sequence[Fact], answer: str = "") -> str:
+    """What the planner thinks once it has read these facts: their values, and of two whose names are to choose from
+    (`answer` is one of them) which is higher.
+
+    Which value is whose is said, and which is higher before the answer is: a small model learns these steps one by one,
+    and not to take all of them at once.
+    """
+    values = [f"{fact.name}: {fact.value}" if fact.name else fact.value for fact in facts if fact.value]
+    if not values:
+        return "I have seen what I need." if facts else "It is not there."
+    read = f"I read {', '.join(values)}."
+    if len(facts) != 2 or answer not in [fact.name for fact in facts if fact.name]:
+        return read
+    one, other = (fact.number for fact in facts)
+    if one is None or other is None or one == other:
+        return read
+    return f"{read} The {'first' if one > other else 'second'} is higher."
 
 
 class GroundedPolicy(Policy):

@@ -19,7 +19,15 @@ from vrag_nb.agent.observers import Session, Settings, refuse_crop
 from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.policy import Image
 from vrag_nb.agent.prompting import fill_prompt, load_prompt
-from vrag_nb.learning.experts import SMALL_PRINT, WRONG_PAGE, PrivilegedPlanner, first_turn, search_words
+from vrag_nb.learning.experts import (
+    SMALL_PRINT,
+    WRONG_PAGE,
+    PrivilegedPlanner,
+    facts_of,
+    first_turn,
+    search_words,
+    told,
+)
 from vrag_nb.nano.deck_tasks import BUDGET, Box, DeckPool, DrawnPage, look_for, written_box
 from vrag_nb.nano.looking import Look
 from vrag_nb.nano.samples import Sample, telling_words
@@ -214,8 +222,8 @@ def likest(question: Question, pages: list[DrawnPage], numbers: list[int]) -> in
 
 def told_answer(question: Question) -> str:
     """The expert's last turn."""
-    read = ", ".join(str(fact["value"]) for fact in question.needed_facts)
-    return f"<think>I read {read}.</think>\n<answer>{question.reference_answer}</answer>"
+    read = told(facts_of(question), question.reference_answer)
+    return f"<think>{read}</think>\n<answer>{question.reference_answer}</answer>"
 
 
 def going_on(question: Question) -> str:

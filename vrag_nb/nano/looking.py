@@ -49,6 +49,7 @@ DEPTHS = {"word": 1 / 3, "answer": 1 / 2, "letter": 2 / 3, "corner": 2 / 3}  # o
 HEADS = {"letter": 0, "corner": 1}  # which head of the next layer's attention is to meet the right square
 WEIGHTS = {"cue": 1.0, "place": 0.4, "word": 0.25, "answer": 0.25, "letter": 0.3, "corner": 0.6, "glyph": 0.5}
 WEIGHTS |= {"letter met": 0.6, "corner met": 0.6}
+QUIETLY = {name: 0.3 * weight for name, weight in WEIGHTS.items()}  # beside a model that reads: heads begin with noise
 UNASKED = -1
 
 

@@ -28,7 +28,7 @@ class Recipe:
     """Budgets (seconds), places, and how much is drawn: decks for the retriever, files of windows for `see`.
 
     retriever: the name of the one that `weigh` is about. workers: processes that draw for a stage. times, rate: batches
-    and learning rates of `perceive`, `settle`, `unite` and `find` are so many times as large.
+    and learning rates of `perceive`, `settle`, `reckon`, `unite` and `find` are so many times as large.
     """
 
     runs: Path = Path("data/runs/nano")
@@ -47,6 +47,7 @@ class Recipe:
     align_seconds: float = 7200
     act_seconds: float = 2400
     settle_seconds: float = 5400
+    reckon_seconds: float = 2700
     unite_seconds: float = 5400
     see_seconds: float = 1800
     perceive_seconds: float = 2400

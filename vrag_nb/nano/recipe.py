@@ -9,6 +9,7 @@
     act        SFT on trajectories of the privileged expert in the real environment    -> models/nano-agent
     see        the agent's vision tower learns on, cells of windows; by name           -> models/nano-agent-next
     settle     its language model learns to use what it sees; by name                  -> models/nano-agent-next
+    reckon     its language model learns to compare what it reads; by name             -> models/nano-agent-next
     unite      the lessons of `settle` and VimRAG's, one model for both; by name       -> models/nano-agent-next
     perceive   the agent without its protocol: reading, looking up, pointing; by name  -> models/nano-base-next
     find       all of the retriever learns on, on pages drawn for every step; by name  -> models/nano-retriever-next
@@ -17,11 +18,11 @@
     weigh      what the tokens of a query are worth to the retriever                   -> models/nano-retriever
     twin       BiQwen2.5, one vector a page, from the retriever                        -> models/nano-retriever-single
 
-`see`, `settle`, `unite`, `perceive`, `find`, `sharpen` and `hone` teach on what is shipped and are run when they are
-named only; what each brought is in `data/models/README.md`. `torchrun --nproc-per-node 2 -m vrag_nb.nano.recipe
---threads 1 see settle` gives each of two processes a core. `perceive`, `settle`, `unite` and `find` are made for a GPU
-as well, where one is found: `python -m vrag_nb.nano.recipe --workers 14 --times 4 settle` draws on fourteen cores, in
-batches four times as large.
+`see`, `settle`, `reckon`, `unite`, `perceive`, `find`, `sharpen` and `hone` teach on what is shipped and are run when
+they are named only; what each brought is in `data/models/README.md`. `torchrun --nproc-per-node 2 -m
+vrag_nb.nano.recipe --threads 1 see settle` gives each of two processes a core. `perceive`, `settle`, `reckon`, `unite`
+and `find` are made for a GPU as well, where one is found: `python -m vrag_nb.nano.recipe --workers 14 --times 4 settle`
+draws on fourteen cores, in batches four times as large.
 
 `--out FOLDER` keeps all of it away from what is shipped; `make nano-cpu` so makes an agent and a retriever from
 nothing.
@@ -51,7 +52,7 @@ from vrag_nb.nano.aligning import Stream, train_streams
 from vrag_nb.nano.box_turns import BoxTurns
 from vrag_nb.nano.deck_tasks import DeckPool, DeckTasks
 from vrag_nb.nano.expert import ExpertSamples, ExpertTurns
-from vrag_nb.nano.looking import WEIGHTS
+from vrag_nb.nano.looking import QUIETLY
 from vrag_nb.nano.lookups import drawn_table, loose_lines, reading_strip, sought_table
 from vrag_nb.nano.memory_lessons import memory_streams
 from vrag_nb.nano.model import build_processor, save_checkpoint
@@ -74,7 +75,7 @@ from vrag_nb.nano.seeing import WindowLessons, train_held
 from vrag_nb.nano.several_facts import FactTurns, Reasons
 from vrag_nb.nano.wording import copied_words, searches
 
-NEXT = "nano-agent-next"  # what stages `see` and `settle` make
+NEXT = "nano-agent-next"  # what stages `see`, `settle` and `reckon` make
 
 
 def read(recipe: Recipe) -> None:
@@ -246,6 +247,31 @@ def settling(recipe: Recipe) -> list[Stream]:
     ]
 
 
+def reckon(recipe: Recipe) -> None:
+    """The agent learns to compare what it reads. Its tower is held, so a step costs half of one of `settle`.
+
+    What it makes lies beside the shipped agent until it is better, as NEXT.
+    """
+    torch.manual_seed(recipe.seed)
+    options = {"looking_weights": QUIETLY, "vision": "nothing", "decision_weight": 0.5, "decay": 0.9}
+    options |= {"workers": recipe.workers, "times": recipe.times, "save_every": 25}
+    folder, seconds = recipe.runs / "reckon", recipe.reckon_seconds
+    model, streams, rate = latest_agent(recipe), _batched(reckoning(recipe)), 0.5 * recipe.rate
+    _train_agent(recipe, model, streams, folder, seconds, name=NEXT, rate=rate, **options)
+
+
+def reckoning(recipe: Recipe) -> list[Stream]:
+    """Two facts, in words and on pages, and of the lessons of `settle` as much as keeps what they taught."""
+    pool = DeckPool(partial(mixed_deck, recipe, drawn=0.8), size=14, draws_per_deck=60)
+    return [
+        Stream("act", ExpertSamples(pool, max_turns=5), 1, buckets=4),
+        Stream("turn", ExpertTurns(pool), 6, buckets=4),
+        Stream("several", FactTurns(pool), 8, buckets=4),
+        Stream("reason", Reasons(pool), 20, buckets=4, promote_at=0.5, difficulty_step=0.02),
+        Stream("box", BoxTurns(pool), 2, buckets=4),
+    ]
+
+
 def unite(recipe: Recipe) -> None:
     """One model that speaks both protocols: the lessons of `settle` and steps of VimRAG's expert.
 
@@ -314,13 +340,17 @@ def _teach_on(
         lessons.head.load_state_dict(head)
     elif not (recipe.runs / stage / "state.pt").is_file():
         lessons.acquaint()
-    if not on_cpu:
-        streams = [replace(stream, group=TOGETHER.get(stream.name, "")) for stream in streams]
-    quietly = {name: 0.3 * weight for name, weight in WEIGHTS.items()}
-    options = {"looking_weights": quietly, "windows": lessons, "vision": "all", **options}
+    options = {"looking_weights": QUIETLY, "windows": lessons, "vision": "all", **options}
     options |= {"workers": recipe.workers, "times": recipe.times, "save_every": 50}
     runs, seconds = recipe.runs / stage, getattr(recipe, f"{stage}_seconds")
-    _train_agent(recipe, model, streams, runs, seconds, name=name, rate=0.5 * recipe.rate, **options)
+    _train_agent(recipe, model, _batched(streams), runs, seconds, name=name, rate=0.5 * recipe.rate, **options)
+
+
+def _batched(streams: list[Stream]) -> list[Stream]:
+    """The streams as they go to the device that is trained on: on a GPU some of them share batches."""
+    if training_device().type == "cpu":
+        return streams
+    return [replace(stream, group=TOGETHER.get(stream.name, "")) for stream in streams]
 
 
 STAGES: dict[str, Callable[[Recipe], None]] = {
@@ -333,6 +363,7 @@ STAGES: dict[str, Callable[[Recipe], None]] = {
     "act": act,
     "see": see,
     "settle": settle,
+    "reckon": reckon,
     "unite": unite,
     "perceive": perceive,
     "find": find,
@@ -342,7 +373,7 @@ STAGES: dict[str, Callable[[Recipe], None]] = {
     "twin": twin,
 }
 
-BY_NAME = ("see", "settle", "unite", "perceive", "find", "sharpen", "hone")  # run when they are named only
+BY_NAME = ("see", "settle", "reckon", "unite", "perceive", "find", "sharpen", "hone")  # run when they are named only
 ENDED = "ended"  # a file in the folder of such a stage
 
 

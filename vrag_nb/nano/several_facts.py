@@ -15,8 +15,8 @@ from PIL import Image
 
 from vrag_nb.agent.geometry import jittered
 from vrag_nb.agent.prompting import fill_prompt, load_prompt
-from vrag_nb.documents.decks.questions import COMPARISONS, DIFFERENCE, SUM
-from vrag_nb.learning.experts import FIND_PAGE, first_turn, search_words
+from vrag_nb.documents.decks.questions import COMPARISONS, DIFFERENCE, HOPS, SUM
+from vrag_nb.learning.experts import FIND_PAGE, Fact, facts_of, first_turn, search_words, told
 from vrag_nb.nano.deck_tasks import DeckPool, DrawnPage, look_for
 from vrag_nb.nano.expert import enlarging, told_answer
 from vrag_nb.nano.samples import Sample
@@ -84,8 +84,7 @@ class FactTurns:
 
 def on_to_the_next(question: Question) -> str:
     """The expert's turn once it has read the first of two facts."""
-    read = question.needed_facts[0]["value"]
-    return f"<think>I read {read}. {FIND_PAGE}</think>\n<search>{search_words(question, 1)}</search>"
+    return f"<think>{told(facts_of(question)[:1])} {FIND_PAGE}</think>\n<search>{search_words(question, 1)}</search>"
 
 
 class Reasons:
@@ -95,7 +94,7 @@ class Reasons:
         self.pool, self.prompt = pool, load_prompt("nano")
 
     def __call__(self, rng: random.Random, difficulty: float) -> list[Sample]:
-        if rng.random() < 0.65:
+        if rng.random() < 0.8:
             return [reason(rng, difficulty)]
         picked = pick(self.pool, rng, pages=2)
         return [self._plan(rng, picked[1])] if picked else []
@@ -104,9 +103,10 @@ class Reasons:
         start: Turns = [("user", [fill_prompt(self.prompt, question.query)]), ("assistant", [first_turn(question)])]
         if rng.random() < 0.5:
             return Sample("plan", start)
-        fact = question.needed_facts[0]
-        told: Turns = [("user", [f"{question.query} {fact['description']}: {fact['value']}."])]
-        return Sample("plan", [*start, *told, ("assistant", [on_to_the_next(question)])], learn_from=3)
+        for fact, said in zip(question.needed_facts, (on_to_the_next(question), told_answer(question)), strict=True):
+            shown = f"{question.query} {fact['description']}: {fact['value']}."
+            start += [("user", [shown]), ("assistant", [said])]
+        return Sample("plan", start, learn_from=3)
 
 
 def reason(rng: random.Random, difficulty: float) -> Sample:
@@ -116,21 +116,26 @@ def reason(rng: random.Random, difficulty: float) -> Sample:
     values = column.values(rng, len(names))
     asked = rng.sample(range(len(names)), 2)
     (one, other), (a, b) = (names[n] for n in asked), (values[n] for n in asked)
-    said = {"deck": " ".join(random_word(rng).capitalize() for _ in range(2)), "what": random_word(rng).lower()}
+    asks = {"deck": " ".join(random_word(rng).capitalize() for _ in range(2)), "what": random_word(rng).lower()}
     kind = rng.random()
     compared = (kind < 0.6 or column.most > MOST_RECKONED) and a != b
     if compared:
         more = rng.random() < 0.6
-        form, answer = rng.choice(COMPARISONS), one if (a > b) == more else other
-        said["word"] = "higher" if more else "lower"
+        form, answer = rng.choice(COMPARISONS + HOPS), one if (a > b) == more else other
+        link = rng.choice(("in", "of"))
+        asks |= {"word": "higher" if more else "lower", "kind": random_word(rng).lower()}
+        asks |= {"a": f"{asks['what']} {link} {one}", "b": f"{asks['what']} {link} {other}"}
     elif kind < 0.75:
         form, answer = SUM, column.show(a + b)
     else:
         form, answer = DIFFERENCE, column.show(abs(a - b))
-    query = form.format(**said, one=one, other=other)
+    query = form.format(**asks, one=one, other=other)
     listed = "; ".join(f"{name}: {column.show(value)}" for name, value in zip(names, values, strict=True))
-    told = f"<think>I read {column.show(a)}, {column.show(b)}.</think>\n<answer>{answer}</answer>"
-    turns: Turns = [("user", [f"{query} {listed}."]), ("assistant", [told])]
+    thought = told([Fact(column.show(a), one, a), Fact(column.show(b), other, b)], answer)
+    turns: Turns = [
+        ("user", [f"{query} {listed}."]),
+        ("assistant", [f"<think>{thought}</think>\n<answer>{answer}</answer>"]),
+    ]
     return Sample("compared" if compared else "reckoned", turns)
 
 

@@ -40,7 +40,7 @@ from vrag_nb.nano import replicas
 from vrag_nb.nano.aligning import Stream, train_streams
 from vrag_nb.nano.deck_tasks import DeckPool
 from vrag_nb.nano.expert import ExpertTurns
-from vrag_nb.nano.looking import WEIGHTS
+from vrag_nb.nano.looking import QUIETLY
 from vrag_nb.nano.memory_lessons import memory_streams
 from vrag_nb.nano.model import save_checkpoint
 from vrag_nb.nano.optimisation import training_device
@@ -121,8 +121,8 @@ def _teach(
     **options: Any,
 ) -> Path:
     """Teach a loaded model: the folder of the weights."""
-    processor, quietly = processor_of(model), {name: 0.3 * weight for name, weight in WEIGHTS.items()}
-    options = {"decision_weight": 0.5, "looking_weights": quietly, **options}
+    processor = processor_of(model)
+    options = {"decision_weight": 0.5, "looking_weights": QUIETLY, **options}
     train_streams(model, processor, streams, folder, seconds, seed=seed, **options)
     if replicas.rank() == 0:
         save_checkpoint(model, processor, folder / "weights")

@@ -102,7 +102,8 @@ def _unreadable(deck: Deck, fact: Fact) -> bool:
 
 def _needed(deck: Deck, fact: Fact) -> dict:
     described = _say(fact) if fact.block else fact.asks[0].replace("{deck}", deck.name)
-    return {
+    cell = {} if fact.mark is None else {"name": _name(fact), "number": _value(fact)}
+    return cell | {
         "page": fact.page,
         "box": list(_fractions(deck, fact.page, fact.region)),
         "answer_box": list(_fractions(deck, fact.page, fact.box)),
@@ -182,6 +183,10 @@ COMPARISONS = (
     "In the {deck} deck, which has the {word} {what}: {one} or {other}?",
     "Is the {what} {word} for {one} or for {other} according to the {deck} deck?",
 )
+HOPS = (
+    "In the {deck} deck, which is {word}: the {a} or the {b}? Name the {kind}.",
+    "Comparing two pages of the {deck} deck, for which {kind} is the figure {word}: the {a} or the {b}?",
+)
 SUM = "In the {deck} deck, what do {one} and {other} add up to in {what}?"
 DIFFERENCE = "By how much do {one} and {other} differ in {what} in the {deck} deck?"
 
@@ -228,12 +233,7 @@ def _multi_hop(rng: random.Random, deck: Deck, cells: list[Fact]) -> Draft | Non
         more = rng.random() < 0.6
         answer = _name(max(a, b, key=_value) if more else min(a, b, key=_value))
         word = "higher" if more else "lower"
-        pair, kind = f"the {_say(a)} or the {_say(b)}", _row_word(a, b)
-        forms = (
-            f"In the {deck.name} deck, which is {word}: {pair}? Name the {kind}.",
-            f"Comparing two pages of the {deck.name} deck, for which {kind} is the figure {word}: {pair}?",
-        )
-        query = rng.choice(forms)
+        query = rng.choice(HOPS).format(deck=deck.name, word=word, a=_say(a), b=_say(b), kind=_row_word(a, b))
         return Draft("multi_hop", query, answer, (a, b), "multi_hop")
     return None
 
