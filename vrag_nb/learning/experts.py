@@ -188,8 +188,8 @@ def told(facts: Sequence[Fact], answer: str = "") -> str:
     """What the planner thinks once it has read these facts: their values, and of two whose names are to choose from
     (`answer` is one of them) which is higher.
 
-    Which value is whose is said, and which is higher before the answer is: a small model learns these steps one by one,
-    and not to take all of them at once.
+    Which value is whose is said, and which is higher before the answer is: a small model learns to compare in such
+    steps and not in one (`data/models/README.md`, "Two facts").
     """
     values = [f"{fact.name}: {fact.value}" if fact.name else fact.value for fact in facts if fact.value]
     if not values:

@@ -248,7 +248,7 @@ def settling(recipe: Recipe) -> list[Stream]:
 
 
 def reckon(recipe: Recipe) -> None:
-    """The agent learns to compare what it reads. Its tower is held, so a step costs half of one of `settle`.
+    """The agent learns to compare what it reads. Its tower is held, and not asked for letters as `settle` asks it.
 
     What it makes lies beside the shipped agent until it is better, as NEXT.
     """
