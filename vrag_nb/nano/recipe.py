@@ -48,7 +48,7 @@ from transformers import Qwen2_5_VLForConditionalGeneration
 from vrag_nb.denormals import flushed_denormals
 from vrag_nb.documents.decks.generate import pretraining_deck, pretraining_panels
 from vrag_nb.nano import replicas
-from vrag_nb.nano.aligning import Stream, train_streams
+from vrag_nb.nano.aligning import Learns, Stream, train_streams
 from vrag_nb.nano.box_turns import BoxTurns
 from vrag_nb.nano.deck_tasks import DeckPool, DeckTasks
 from vrag_nb.nano.expert import ExpertSamples, ExpertTurns
@@ -252,12 +252,8 @@ def reckon(recipe: Recipe) -> None:
 
     What it makes lies beside the shipped agent until it is better, as NEXT.
     """
-    torch.manual_seed(recipe.seed)
-    options = {"looking_weights": QUIETLY, "vision": "nothing", "decision_weight": 0.5, "decay": 0.9}
-    options |= {"workers": recipe.workers, "times": recipe.times, "save_every": 25}
-    folder, seconds = recipe.runs / "reckon", recipe.reckon_seconds
-    model, streams, rate = latest_agent(recipe), _batched(reckoning(recipe)), 0.5 * recipe.rate
-    _train_agent(recipe, model, streams, folder, seconds, name=NEXT, rate=rate, **options)
+    agent, streams = latest_agent(recipe), reckoning(recipe)
+    _teach_on(recipe, agent, streams, "reckon", NEXT, vision="nothing", decision_weight=0.5, decay=0.9)
 
 
 def reckoning(recipe: Recipe) -> list[Stream]:
@@ -279,8 +275,8 @@ def unite(recipe: Recipe) -> None:
     """
     pool = DeckPool(partial(mixed_deck, recipe, drawn=0.8), size=14, draws_per_deck=60)
     streams = [*settling(recipe), *memory_streams(pool, (6, 3, 1))]
-    options = {"decision_weight": 0.5, "thought_weight": 1.0, "decay": 0.8}
-    _teach_on(recipe, latest_agent(recipe), streams, "unite", NEXT, **options)
+    agent = latest_agent(recipe)
+    _teach_on(recipe, agent, streams, "unite", NEXT, decision_weight=0.5, thought_weight=1.0, decay=0.8)
 
 
 def perceive(recipe: Recipe) -> None:
@@ -325,32 +321,35 @@ def _teach_on(
     streams: list[Stream],
     stage: str,
     name: str,
+    vision: Learns = "all",
     **options: Any,
 ) -> None:
-    """Teach a model all of whose parts go on learning, its tower asked for the cells of windows in every step: left to
-    what answers ask of it, it forgets letters. Looking heads weigh little: what they say at first is noise.
+    """Teach a model on. A tower that learns is asked for the cells of windows in every step: left to what answers ask
+    of it, it forgets letters. Looking heads weigh little: what they say at first is noise.
     """
     torch.manual_seed(recipe.seed)
-    device, windows = training_device(), tower_windows(recipe)
-    on_cpu = device.type == "cpu"
+    device = training_device()
     model.to(device)  # type: ignore[arg-type]
-    visual, batch = model.model.visual, 16 * recipe.times
+    if vision != "nothing":
+        options["windows"] = _window_lessons(recipe, model, stage)
+    if device.type != "cpu":
+        streams = [replace(stream, group=TOGETHER.get(stream.name, "")) for stream in streams]
+    options = {"looking_weights": QUIETLY, "vision": vision, **options}
+    options |= {"workers": recipe.workers, "times": recipe.times, "save_every": 50}
+    runs, seconds = recipe.runs / stage, getattr(recipe, f"{stage}_seconds")
+    _train_agent(recipe, model, streams, runs, seconds, name=name, rate=0.5 * recipe.rate, **options)
+
+
+def _window_lessons(recipe: Recipe, model: Qwen2_5_VLForConditionalGeneration, stage: str) -> WindowLessons:
+    """Windows to read for the tower of a model, with a head that knows what there is to know of its letters."""
+    device, visual, batch = training_device(), model.model.visual, 16 * recipe.times
+    on_cpu, windows = device.type == "cpu", tower_windows(recipe)
     lessons = WindowLessons(visual, windows, batch, seed=recipe.seed, compiled=on_cpu, resident=not on_cpu).to(device)
     if head := letters_head(recipe):
         lessons.head.load_state_dict(head)
     elif not (recipe.runs / stage / "state.pt").is_file():
         lessons.acquaint()
-    options = {"looking_weights": QUIETLY, "windows": lessons, "vision": "all", **options}
-    options |= {"workers": recipe.workers, "times": recipe.times, "save_every": 50}
-    runs, seconds = recipe.runs / stage, getattr(recipe, f"{stage}_seconds")
-    _train_agent(recipe, model, _batched(streams), runs, seconds, name=name, rate=0.5 * recipe.rate, **options)
-
-
-def _batched(streams: list[Stream]) -> list[Stream]:
-    """The streams as they go to the device that is trained on: on a GPU some of them share batches."""
-    if training_device().type == "cpu":
-        return streams
-    return [replace(stream, group=TOGETHER.get(stream.name, "")) for stream in streams]
+    return lessons
 
 
 STAGES: dict[str, Callable[[Recipe], None]] = {
