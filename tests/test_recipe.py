@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -72,16 +73,41 @@ def test_an_unknown_stage_is_named(recipe: Recipe):
         run_stages(recipe, ["sea"])
 
 
-def test_one_model_is_taught_both_protocols_and_short_samples_share_batches(
-    recipe: Recipe, monkeypatch: pytest.MonkeyPatch
-):
-    taught: dict[str, Any] = {}
+@pytest.fixture
+def taught(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What `train_streams` was last given, and no training."""
+    given: dict[str, Any] = {}
 
     def learned(model: Any, processor: Any, streams: list[Stream], folder: Path, seconds: float, **options: Any):
         folder.mkdir()
-        taught.update(options, streams=streams)
+        given.clear()
+        given.update(options, streams=streams)
 
     monkeypatch.setattr(recipes, "train_streams", learned)
+    return given
+
+
+def test_settle_teaches_the_tower_on_unless_it_is_held(recipe: Recipe, taught: dict[str, Any]):
+    run_stages(recipe, ["settle"])
+    assert taught["vision"] == "all"
+    assert taught["windows"] is not None
+    (recipe.runs / "settle" / ENDED).unlink()
+    (recipe.runs / "settle").rmdir()
+    run_stages(replace(recipe, hold=True), ["settle"])
+    assert taught["vision"] == "nothing"
+    assert "windows" not in taught
+
+
+def test_comparing_is_learned_in_words_alone(recipe: Recipe):
+    before = recipes.latest_agent(recipe).state_dict()
+    run_stages(replace(recipe, reckon_seconds=1.0), ["reckon"])
+    after = recipes.latest_agent(recipe).state_dict()
+    changed = {name for name in after if not torch.equal(after[name], before[name])}
+    assert any("language_model" in name for name in changed)
+    assert not any("visual" in name for name in changed)
+
+
+def test_one_model_is_taught_both_protocols_and_short_samples_share_batches(recipe: Recipe, taught: dict[str, Any]):
     run_stages(recipe, ["unite"])
     agent, both = recipes.settling(recipe), taught["streams"]
     assert [one.name for one in both] == [*(one.name for one in agent), "memory", "words", "film"]

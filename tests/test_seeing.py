@@ -209,6 +209,7 @@ def test_a_tower_may_begin_as_one_that_reads_better_and_is_held_to_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("vrag_nb.nano.seeing.shutil.which", lambda name: None)
+    monkeypatch.setattr("vrag_nb.nano.optimisation.training_dtype", lambda device: torch.float32)
     asked: dict[str, Any] = {}
     monkeypatch.setattr(seeing, "train_seeing", lambda visual, lessons, *args: asked.update(lessons=lessons))
     visual, reader = (build_nano_vlm(tokenizer(), TINY, seed=seed).model.visual for seed in (0, 1))
@@ -223,6 +224,19 @@ def test_a_tower_may_begin_as_one_that_reads_better_and_is_held_to_itself(
     again = WindowLessons(reader, windows, lessons.batch_size, held_to=before, compiled=False)
     assert kept == pytest.approx(again.ask()[1]["kept"])
     assert kept < 1
+
+
+def test_a_held_tower_learns_in_bfloat16_where_that_is_fast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("vrag_nb.nano.seeing.shutil.which", lambda name: None)
+    monkeypatch.setattr("vrag_nb.nano.optimisation.training_dtype", lambda device: torch.bfloat16)
+    monkeypatch.setattr(seeing, "train_seeing", partial(train_seeing, steps=2))
+    visual = build_nano_vlm(tokenizer(), TINY).model.visual
+    before = deepcopy(visual)
+    train_held(visual, draw_windows(tmp_path / "windows", DECK, 1, printed=3), tmp_path / "run", 600)
+    assert {parameter.dtype for parameter in visual.parameters()} == {torch.bfloat16}
+    assert any(not torch.equal(a, b.bfloat16()) for a, b in zip(visual.parameters(), before.parameters(), strict=True))
+    masters = torch.load(tmp_path / "run" / "state.pt", weights_only=False)["optimisers"]["masters"]
+    assert {master.dtype for master in masters} == {torch.float32}
 
 
 def test_a_head_gets_acquainted_with_a_tower_and_leaves_it_alone(tmp_path: Path):

@@ -28,7 +28,8 @@ class Recipe:
     """Budgets (seconds), places, and how much is drawn: decks for the retriever, files of windows for `see`.
 
     retriever: the name of the one that `weigh` is about. workers: processes that draw for a stage. times, rate: batches
-    and learning rates of `perceive`, `settle`, `reckon`, `unite` and `find` are so many times as large.
+    and learning rates of `reckon`, `perceive`, `settle`, `unite` and `find` are so many times as large. hold: `settle`
+    leaves the tower as it is.
     """
 
     runs: Path = Path("data/runs/nano")
@@ -39,6 +40,7 @@ class Recipe:
     workers: int = 1
     times: int = 1
     rate: float = 1.0
+    hold: bool = False
     read_seconds: float = 1200
     read_pages_seconds: float = 3600
     spell_seconds: float = 900
@@ -46,8 +48,8 @@ class Recipe:
     retrieve_seconds: float = 2400
     align_seconds: float = 7200
     act_seconds: float = 2400
+    reckon_seconds: float = 540
     settle_seconds: float = 5400
-    reckon_seconds: float = 2700
     unite_seconds: float = 5400
     see_seconds: float = 1800
     perceive_seconds: float = 2400

@@ -7,9 +7,9 @@
     match      ColQwen2.5 on half of that: words of small images, late-interaction     -> runs/nano/match
     retrieve   the same on whole pages and their questions                             -> models/nano-retriever
     act        SFT on trajectories of the privileged expert in the real environment    -> models/nano-agent
+    reckon     the agent's language model learns to compare, in words; by name         -> models/nano-agent-next
     see        the agent's vision tower learns on, cells of windows; by name           -> models/nano-agent-next
     settle     its language model learns to use what it sees; by name                  -> models/nano-agent-next
-    reckon     its language model learns to compare what it reads; by name             -> models/nano-agent-next
     unite      the lessons of `settle` and VimRAG's, one model for both; by name       -> models/nano-agent-next
     perceive   the agent without its protocol: reading, looking up, pointing; by name  -> models/nano-base-next
     find       all of the retriever learns on, on pages drawn for every step; by name  -> models/nano-retriever-next
@@ -18,7 +18,7 @@
     weigh      what the tokens of a query are worth to the retriever                   -> models/nano-retriever
     twin       BiQwen2.5, one vector a page, from the retriever                        -> models/nano-retriever-single
 
-`see`, `settle`, `reckon`, `unite`, `perceive`, `find`, `sharpen` and `hone` teach on what is shipped and are run when
+`reckon`, `see`, `settle`, `unite`, `perceive`, `find`, `sharpen` and `hone` teach on what is shipped and are run when
 they are named only; what each brought is in `data/models/README.md`. `torchrun --nproc-per-node 2 -m
 vrag_nb.nano.recipe --threads 1 see settle` gives each of two processes a core. `perceive`, `settle`, `reckon`, `unite`
 and `find` are made for a GPU as well, where one is found: `python -m vrag_nb.nano.recipe --workers 14 --times 4 settle`
@@ -72,10 +72,10 @@ from vrag_nb.nano.plan import (
 from vrag_nb.nano.reading import Drawing, draw_scribble, train_reading
 from vrag_nb.nano.retriever_stages import find, hone, match, retrieve, sharpen, twin, weigh
 from vrag_nb.nano.seeing import WindowLessons, train_held
-from vrag_nb.nano.several_facts import FactTurns, Reasons
+from vrag_nb.nano.several_facts import FactTurns, Reasons, reason
 from vrag_nb.nano.wording import copied_words, searches
 
-NEXT = "nano-agent-next"  # what stages `see`, `settle` and `reckon` make
+NEXT = "nano-agent-next"  # what stages `reckon`, `see` and `settle` make
 
 
 def read(recipe: Recipe) -> None:
@@ -220,9 +220,11 @@ def see(recipe: Recipe) -> None:
 def settle(recipe: Recipe) -> None:
     """The agent learns to use what its tower sees since `see`: the lessons of `act`, with more reading in them.
 
-    What it makes lies beside the shipped agent until it is better, as NEXT.
+    Its tower learns on as well, unless the recipe holds it. What it makes lies beside the shipped agent until it is
+    better, as NEXT.
     """
-    _teach_on(recipe, latest_agent(recipe), settling(recipe), "settle", NEXT, decision_weight=0.5, decay=0.9)
+    agent, streams, learns = latest_agent(recipe), settling(recipe), "nothing" if recipe.hold else "all"
+    _teach_on(recipe, agent, streams, "settle", NEXT, vision=learns, decision_weight=0.5, decay=0.9)
 
 
 def settling(recipe: Recipe) -> list[Stream]:
@@ -248,24 +250,13 @@ def settling(recipe: Recipe) -> list[Stream]:
 
 
 def reckon(recipe: Recipe) -> None:
-    """The agent learns to compare what it reads. Its tower is held, and not asked for letters as `settle` asks it.
+    """The agent learns to compare, in words alone, which cost no squares; `settle` then has it compare what it reads.
 
+    Mixed with pages from the start it was not learned in several times as long (data/models/README.md, "Two facts").
     What it makes lies beside the shipped agent until it is better, as NEXT.
     """
-    agent, streams = latest_agent(recipe), reckoning(recipe)
-    _teach_on(recipe, agent, streams, "reckon", NEXT, vision="nothing", decision_weight=0.5, decay=0.9)
-
-
-def reckoning(recipe: Recipe) -> list[Stream]:
-    """Two facts, in words and on pages, and of the lessons of `settle` as much as keeps what they taught."""
-    pool = DeckPool(partial(mixed_deck, recipe, drawn=0.8), size=14, draws_per_deck=60)
-    return [
-        Stream("act", ExpertSamples(pool, max_turns=5), 1, buckets=4),
-        Stream("turn", ExpertTurns(pool), 6, buckets=4),
-        Stream("several", FactTurns(pool), 8, buckets=4),
-        Stream("reason", Reasons(pool), 20, buckets=4, promote_at=0.5, difficulty_step=0.02),
-        Stream("box", BoxTurns(pool), 2, buckets=4),
-    ]
+    streams = [Stream("reason", reason, 64, buckets=4, promote_at=0.6, difficulty_step=0.02)]
+    _teach_on(recipe, latest_agent(recipe), streams, "reckon", NEXT, vision="nothing", decay=0.7)
 
 
 def unite(recipe: Recipe) -> None:
@@ -360,9 +351,9 @@ STAGES: dict[str, Callable[[Recipe], None]] = {
     "match": match,
     "retrieve": retrieve,
     "act": act,
+    "reckon": reckon,
     "see": see,
     "settle": settle,
-    "reckon": reckon,
     "unite": unite,
     "perceive": perceive,
     "find": find,
@@ -372,7 +363,7 @@ STAGES: dict[str, Callable[[Recipe], None]] = {
     "twin": twin,
 }
 
-BY_NAME = ("see", "settle", "reckon", "unite", "perceive", "find", "sharpen", "hone")  # run when they are named only
+BY_NAME = ("reckon", "see", "settle", "unite", "perceive", "find", "sharpen", "hone")  # run when they are named only
 ENDED = "ended"  # a file in the folder of such a stage
 
 
@@ -412,6 +403,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=Recipe.workers, help="processes that draw")
     parser.add_argument("--times", type=int, default=Recipe.times, help="multiply batches")
     parser.add_argument("--rate", type=float, default=Recipe.rate, help="multiply learning rates")
+    parser.add_argument("--hold", action="store_true", help="`settle` leaves the tower as it is")
     parser.add_argument("--out", type=Path, help="where stages and weights go, in place of data/runs and data/models")
     arguments = parser.parse_args()
     given: dict[str, Any] = {}
@@ -428,6 +420,7 @@ def main() -> None:
             workers=arguments.workers,
             times=arguments.times,
             rate=arguments.rate,
+            hold=arguments.hold,
             retriever=arguments.retriever,
         ),
         arguments.stages or [stage for stage in STAGES if stage not in BY_NAME],

@@ -19,7 +19,7 @@ from torch import nn
 from vrag_nb.nano import replicas
 from vrag_nb.nano.cells import CellHead, cell_loss
 from vrag_nb.nano.model import FACTOR
-from vrag_nb.nano.optimisation import Optimisers
+from vrag_nb.nano.optimisation import Optimisers, to_training_form
 from vrag_nb.nano.patches import scaled_patches
 from vrag_nb.nano.training import Training
 from vrag_nb.nano.windows import SIDE, SQUARES, WindowFiles
@@ -201,7 +201,7 @@ def train_seeing(
     adamw_lr: float = 1e-3,
     decay: float = 0.7,
 ) -> None:
-    """Train a tower in place (float32) for a wall-clock budget; state and log under `folder`, resumable.
+    """Train a tower in place, in its number format, for a wall-clock budget; state and log under `folder`, resumable.
 
     Of several processes (`replicas`) each has windows of its own; the first one's log and state are kept.
     """
@@ -245,4 +245,6 @@ def train_held(
         visual.load_state_dict(reader.state_dict())
     if head is not None:
         lessons.head.load_state_dict(head)
+    for part in (visual, earlier, lessons):
+        to_training_form(part)
     train_seeing(visual, lessons, folder, seconds)
