@@ -252,7 +252,7 @@ def settling(recipe: Recipe) -> list[Stream]:
 def reckon(recipe: Recipe) -> None:
     """The agent learns to compare, in words alone, which cost no squares; `settle` then has it compare what it reads.
 
-    Mixed with pages from the start it was not learned in several times as long (data/models/README.md, "Two facts").
+    Mixed with pages from the start it was not learned (data/models/README.md, "Two facts").
     What it makes lies beside the shipped agent until it is better, as NEXT.
     """
     streams = [Stream("reason", reason, 64, buckets=4, promote_at=0.6, difficulty_step=0.02)]
