@@ -16,6 +16,7 @@ from PIL import Image
 from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.trajectory import Trajectory, write_trajectories
 from vrag_nb.display import figures, plots, static
+from vrag_nb.evaluation.report import short
 from vrag_nb.learning.curves import over_seeds
 
 
@@ -152,6 +153,12 @@ def test_a_title_and_small_shares_fit_their_chart() -> None:
     assert max(box.x1, left.x1) <= figure.bbox.x1
     assert axes.get_ylim()[1] == pytest.approx(0.108)
     assert plots.accuracy_by_system(ANSWERS).axes[0].get_ylim()[1] == pytest.approx(1.08), "an interval above .4"
+
+
+def test_a_chart_rounds_halves_as_the_tables_do() -> None:
+    for share, percent in ((0.225, "23"), (0.075, "7"), (0.5, "50")):
+        assert short(share).removeprefix(".").lstrip("0") == percent
+        assert percent in texts(plots.accuracy_by_system({"agent": {"accuracy": estimate(share)}})).split("\n")
 
 
 def test_recall_of_one_and_of_several_retrievers() -> None:

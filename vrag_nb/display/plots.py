@@ -252,9 +252,8 @@ def _bars(
     axes.bar(places, values, width, yerr=[below, above], color=colour, label=label or None, error_kw=errors)
     for place, value, up in zip(places, values, above, strict=True):
         size = 7.5 if small else 9
-        axes.annotate(
-            f"{100 * value:.0f}", (place, value + up), (0, 3), textcoords="offset points", ha="center", fontsize=size
-        )
+        percent = f"{100 * float(f'{value:.2f}'):.0f}"  # a half is rounded as the tables round it
+        axes.annotate(percent, (place, value + up), (0, 3), textcoords="offset points", ha="center", fontsize=size)
 
 
 def _chart(figure: Figure, title: str, x: str, y: str, estimates: Sequence[Estimate]) -> Axes:
