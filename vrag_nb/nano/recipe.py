@@ -223,8 +223,9 @@ def settle(recipe: Recipe) -> None:
     Its tower learns on as well, unless the recipe holds it. What it makes lies beside the shipped agent until it is
     better, as NEXT.
     """
-    agent, streams, learns = latest_agent(recipe), settling(recipe), "nothing" if recipe.hold else "all"
-    _teach_on(recipe, agent, streams, "settle", NEXT, vision=learns, decision_weight=0.5, decay=0.9)
+    agent, streams = latest_agent(recipe), settling(recipe)
+    vision: Learns = "nothing" if recipe.hold else "all"
+    _teach_on(recipe, agent, streams, "settle", NEXT, vision=vision, decision_weight=0.5, decay=0.9)
 
 
 def settling(recipe: Recipe) -> list[Stream]:
