@@ -69,7 +69,7 @@ def main() -> None:
 
     def embed() -> None:
         for page in pages:
-            embed_written(retriever.model, retriever.processor, page, written_squares(page, side))
+            embed_written(retriever.model, retriever.processor, [page], [written_squares(page, side)])
 
     tasks = {"training step": step, "forward pass": read, "pages embedded": embed}
     seconds: dict[tuple[str, bool], list[float]] = {}

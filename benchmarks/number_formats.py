@@ -17,7 +17,7 @@ import torch
 from tables import tell
 
 from vrag_nb.nano.model import NanoSize
-from vrag_nb.nano.optimisation import training_dtype
+from vrag_nb.number_formats import quick_dtype
 
 TOKENS = 4096  # rows: the squares and letters of a batch
 FORMATS = (torch.float32, torch.bfloat16)
@@ -60,7 +60,7 @@ def main() -> None:
         rows.append([f"{name} ({inside} to {outside})", *told, f"{speeds[1] / speeds[0]:.2f}"])
     cpu = torch.cpu.get_capabilities().get("cpu_name") or torch.cpu.get_capabilities().get("architecture")
     title = f"Billions of operations a second, {cpu}, {options.threads} threads"
-    notes = f"The recipe trains in {str(training_dtype()).removeprefix('torch.')} here."
+    notes = f"The recipe trains in {str(quick_dtype()).removeprefix('torch.')} here."
     tell(title, ["layer", "float32", "bfloat16", "bfloat16 to float32"], rows, notes, options.out)
 
 

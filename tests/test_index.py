@@ -351,7 +351,7 @@ def noise(width: int, height: int) -> Image.Image:
 
 
 def test_colqwen_returns_real_tokens_whatever_the_batch(tiny):
-    embedder = load_embedder("nano-colqwen2_5", tiny, batch_size=3, device="cpu")
+    embedder = load_embedder("nano-colqwen2_5", tiny, batch_size=3, device="cpu", dtype="float32")
     assert (embedder.name, embedder.dim, embedder.multi_vector) == ("nano-colqwen2_5", 128, True)
     images = [noise(750, 422), noise(420, 590), noise(200, 200)]
     together = embedder.embed_pages(images, [""] * 3)

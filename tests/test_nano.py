@@ -28,7 +28,7 @@ from vrag_nb.nano.aligning import Stream, StreamBatches, train_streams
 from vrag_nb.nano.glyphs import CLASS_OF, EMPTY, IGNORE, SLOTS, Glyph, slot_targets
 from vrag_nb.nano.lookups import SOUGHT, drawn_table, loose_lines, reading_strip, sought_table
 from vrag_nb.nano.model import NanoSize, build_nano_vlm, build_processor, save_checkpoint
-from vrag_nb.nano.optimisation import Float32Muon, Optimisers, orthogonalised, training_dtype
+from vrag_nb.nano.optimisation import Float32Muon, Optimisers, orthogonalised
 from vrag_nb.nano.patches import packed_patches, recoloured, seen, tower_inputs
 from vrag_nb.nano.plan import processor_of
 from vrag_nb.nano.plan import tokenizer as make_tokenizer
@@ -37,6 +37,7 @@ from vrag_nb.nano.samples import Sample, collate, decisions, encode, exact_match
 from vrag_nb.nano.scribbles import scribble
 from vrag_nb.nano.tokenizer import build_tokenizer
 from vrag_nb.nano.wording import copied_words
+from vrag_nb.number_formats import quick_dtype
 
 TINY = NanoSize(text_width=64, text_layers=2, text_heads=2, vision_width=48, vision_layers=2, vision_heads=2)
 
@@ -385,7 +386,7 @@ def test_streams_train_the_language_side_with_frozen_vision(tokenizer, processor
     train_streams(model, processor, streams, tmp_path, 600, steps=30, workers=0, compile_text=False)
     rows = read_log(tmp_path / "log.jsonl")
     assert rows[-1]["loss/read"] < 6.3  # below log(512): it learns
-    assert torch.equal(model.model.visual.blocks[0].attn.qkv.weight.float(), vision.to(training_dtype()).float())
+    assert torch.equal(model.model.visual.blocks[0].attn.qkv.weight.float(), vision.to(quick_dtype()).float())
 
 
 def test_a_tower_that_is_to_learn_nothing_stays_as_it_is(tokenizer, processor, tmp_path: Path):
@@ -393,7 +394,7 @@ def test_a_tower_that_is_to_learn_nothing_stays_as_it_is(tokenizer, processor, t
     changed: dict[str, bool] = {}
     for what in ("nothing", "merger"):
         model = build_nano_vlm(tokenizer, TINY)
-        before = model.model.visual.merger.mlp[0].weight.detach().to(training_dtype()).float().clone()
+        before = model.model.visual.merger.mlp[0].weight.detach().to(quick_dtype()).float().clone()
         streams = [Stream("table", drawn_table, 2)]
         options = {"vision": what, "workers": 0, "compile_text": False}
         train_streams(model, processor, streams, tmp_path / what, 600, steps=2, **options)

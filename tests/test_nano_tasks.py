@@ -24,7 +24,7 @@ from vrag_nb.nano.looking import HEADS, UNASKED, Looking, covered_squares
 from vrag_nb.nano.lookups import drawn_table, reading_strip
 from vrag_nb.nano.memory_tasks import MemorySteps
 from vrag_nb.nano.model import FACTOR, NanoSize, build_nano_vlm, build_processor, save_checkpoint
-from vrag_nb.nano.optimisation import load_state, training_dtype
+from vrag_nb.nano.optimisation import load_state
 from vrag_nb.nano.panel_turns import PRINT, SQUARES, PanelTurns, drawn_print, shown_budget
 from vrag_nb.nano.plan import tokenizer as make_tokenizer
 from vrag_nb.nano.prose import drawn_document
@@ -46,6 +46,7 @@ from vrag_nb.nano.retriever import (
 from vrag_nb.nano.retriever_stages import shared
 from vrag_nb.nano.samples import BOX, IGNORE, collate, encode, looking_targets, telling_words
 from vrag_nb.nano.wording import copied_words, searches
+from vrag_nb.number_formats import quick_dtype
 from vrag_nb.retrieval.embedders import load_embedder
 
 TINY = NanoSize(text_width=64, text_layers=2, text_heads=2, vision_width=48, vision_layers=2, vision_heads=2)
@@ -387,7 +388,7 @@ def test_the_saved_retriever_embeds_as_the_trained_one(pool, processor, tmp_path
         page = embed_seen_pages(model, retriever_processor, seen)[0].numpy()
         query = embed_query_texts(model, retriever_processor, ["net profit"])[0].numpy()
     save_checkpoint(model, retriever_processor, tmp_path, torch.float32)
-    embedder = load_embedder("nano-colqwen2_5", tmp_path)
+    embedder = load_embedder("nano-colqwen2_5", tmp_path, dtype="float32")
     asked = embedder.embed_queries(["net profit"])[0]
     assert len(asked) == len(query) - 10, "training appends augmentation tokens, searching does not"
     assert abs(asked - query[: len(asked)]).max() < 1e-4
@@ -476,8 +477,8 @@ def test_the_retriever_learns_on_pages_that_were_seen_once_and_resumes(pool, pro
     seen = see_pages(model, retriever_processor, pages[:3])
     facts = [question.needed_facts[0] for question in questions if question.needed_facts]
     groups = [QueryGroup([0, 1, 2], [(fact["search_hint"], fact["page"] - 1) for fact in facts if fact["page"] <= 3])]
-    tower = model.visual.blocks[0].attn.qkv.weight.detach().clone().to(training_dtype())
-    text = model.language_model.layers[0].mlp.up_proj.weight.detach().clone().to(training_dtype())
+    tower = model.visual.blocks[0].attn.qkv.weight.detach().clone().to(quick_dtype())
+    text = model.language_model.layers[0].mlp.up_proj.weight.detach().clone().to(quick_dtype())
     for steps in (1, 2):
         options = {"steps": steps, "batch_size": 2, "decks_per_batch": 1, "compile_text": False}
         train_retriever(model, retriever_processor, seen, groups, tmp_path, 600, **options)

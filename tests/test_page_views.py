@@ -22,7 +22,7 @@ from vrag_nb.retrieval.embedders import load_embedder, register
 from vrag_nb.retrieval.engine import SearchEngine
 from vrag_nb.retrieval.hubness import page_hubness
 from vrag_nb.retrieval.index import MultiVectorIndex, maxsim
-from vrag_nb.retrieval.nano_embedders import MOVED, halved
+from vrag_nb.retrieval.nano_embedders import MOVED, halved, shown
 from vrag_nb.retrieval.storage import Compression
 from vrag_nb.retrieval.token_budget import shown_size
 from vrag_nb.shifting import shifted
@@ -38,7 +38,7 @@ def test_a_shifted_image_repeats_its_edge() -> None:
 
 
 def load(folder, **options) -> Any:
-    return load_embedder("nano-colqwen2_5", folder, device="cpu", **options)
+    return load_embedder("nano-colqwen2_5", folder, device="cpu", dtype="float32", **options)
 
 
 def test_a_page_keeps_the_vectors_of_all_its_views(tiny) -> None:  # noqa: F811
@@ -52,8 +52,7 @@ def test_a_page_keeps_the_vectors_of_all_its_views(tiny) -> None:  # noqa: F811
         first, *others = np.split(several, len(MOVED))
         np.testing.assert_allclose(first, single, atol=1e-5, err_msg="the first view is the page where it is")
         assert all(not np.allclose(first, other, atol=1e-3) for other in others)
-        width, height = shown_size(three.processor.image_processor, page)
-        moved = shifted(page.resize((width, height), Image.Resampling.BICUBIC), -7, 7)
+        moved = shifted(shown(three.processor, page), -7, 7)
         np.testing.assert_allclose(others[0], one.embed_pages([moved], [""])[0], atol=1e-5)
         np.testing.assert_allclose(several, three.embed_pages([page], [""])[0], atol=1e-5)
 
@@ -197,12 +196,12 @@ def test_written_squares_are_embedded_as_if_the_others_were_masked(tiny) -> None
 
 def test_an_index_of_other_views_is_another_index(tiny, tmp_path) -> None:  # noqa: F811
     corpus = make_corpus(tmp_path / "corpus", ["one page about cats", "another one about dogs"])
-    build(corpus, tmp_path / "index", load_embedder("nano-colqwen2_5", tiny, device="cpu", views=3))
+    build(corpus, tmp_path / "index", load(tiny, views=3))
     again = SearchEngine.open(corpus, tmp_path / "index", checkpoint=str(tiny), device="cpu")
     assert again.embedder.views == 3, "the manifest says how often"  # type: ignore[attr-defined]
     assert again.self_check().checks
     with pytest.raises(ValueError, match="fingerprint"):
-        SearchEngine.open(corpus, tmp_path / "index", load_embedder("nano-colqwen2_5", tiny, device="cpu"))
+        SearchEngine.open(corpus, tmp_path / "index", load(tiny))
 
 
 @pytest.mark.parametrize("views", [0, len(MOVED) + 1])

@@ -47,10 +47,10 @@ def test_weights_come_back_from_a_checkpoint_and_strangers_are_refused(tmp_path:
 def test_a_weighed_query_ranks_otherwise_over_the_same_index(tiny, tmp_path: Path):  # noqa: F811
     checkpoint = tmp_path / "checkpoint"
     shutil.copytree(tiny, checkpoint)
-    plain = load_embedder("nano-colqwen2_5", checkpoint, device="cpu")
+    plain = load_embedder("nano-colqwen2_5", checkpoint, device="cpu", dtype="float32")
     size = len(plain.processor.tokenizer)  # type: ignore[attr-defined]
     QueryWeights(np.linspace(-2, 2, size), np.zeros(plain.dim), 0.0).save(checkpoint)
-    weighed = load_embedder("nano-colqwen2_5", checkpoint, device="cpu")
+    weighed = load_embedder("nano-colqwen2_5", checkpoint, device="cpu", dtype="float32")
     (before,), (after,) = plain.embed_queries(["rent of rooms"]), weighed.embed_queries(["rent of rooms"])
     lengths = np.linalg.norm(after, axis=1)
     assert after / lengths[:, None] == pytest.approx(before, abs=1e-4)

@@ -209,7 +209,7 @@ def test_a_tower_may_begin_as_one_that_reads_better_and_is_held_to_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("vrag_nb.nano.seeing.shutil.which", lambda name: None)
-    monkeypatch.setattr("vrag_nb.nano.optimisation.training_dtype", lambda device: torch.float32)
+    monkeypatch.setattr("vrag_nb.nano.optimisation.quick_dtype", lambda device: torch.float32)
     asked: dict[str, Any] = {}
     monkeypatch.setattr(seeing, "train_seeing", lambda visual, lessons, *args: asked.update(lessons=lessons))
     visual, reader = (build_nano_vlm(tokenizer(), TINY, seed=seed).model.visual for seed in (0, 1))
@@ -228,7 +228,7 @@ def test_a_tower_may_begin_as_one_that_reads_better_and_is_held_to_itself(
 
 def test_a_held_tower_learns_in_bfloat16_where_that_is_fast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("vrag_nb.nano.seeing.shutil.which", lambda name: None)
-    monkeypatch.setattr("vrag_nb.nano.optimisation.training_dtype", lambda device: torch.bfloat16)
+    monkeypatch.setattr("vrag_nb.nano.optimisation.quick_dtype", lambda device: torch.bfloat16)
     monkeypatch.setattr(seeing, "train_seeing", partial(train_seeing, steps=2))
     visual = build_nano_vlm(tokenizer(), TINY).model.visual
     before = deepcopy(visual)

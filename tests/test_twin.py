@@ -11,6 +11,7 @@ import pytest
 import torch
 from test_index import interruption, noise, tiny  # noqa: F401  (two are fixtures)
 
+from vrag_nb.attention import linear_patch_embedding
 from vrag_nb.documents.decks.generate import pretraining_deck
 from vrag_nb.nano.deck_tasks import DeckPool, DrawnPage
 from vrag_nb.nano.model import NanoSize, build_nano_vlm, build_processor, save_checkpoint
@@ -31,7 +32,9 @@ def pages() -> list[DrawnPage]:
 
 @pytest.fixture
 def twin() -> Any:
-    return build_twin(build_retriever(build_nano_vlm(tokenizer(), TINY), text_layers=2))
+    made = build_twin(build_retriever(build_nano_vlm(tokenizer(), TINY), text_layers=2))
+    linear_patch_embedding(made.visual)
+    return made
 
 
 def test_the_language_model_learns_and_the_rest_stays(twin, pages: list[DrawnPage], tmp_path: Path) -> None:
@@ -65,7 +68,7 @@ def test_a_page_does_not_depend_on_its_company(twin, pages: list[DrawnPage]) -> 
 def test_the_embedder_sees_a_page_as_training_does(twin, pages: list[DrawnPage], tmp_path: Path) -> None:
     processor = build_retriever_processor(build_processor(tokenizer()))
     save_checkpoint(twin, processor, tmp_path, torch.float32)  # type: ignore[arg-type]
-    embedder = load_embedder("nano-biqwen2_5", tmp_path, device="cpu")
+    embedder = load_embedder("nano-biqwen2_5", tmp_path, device="cpu", dtype="float32")
     page = pages[0].part(budget=PAGE_BUDGET)
     (given,) = given_pages(twin, processor, [page])  # type: ignore[arg-type]
     (found,) = embedder.embed_pages([page.image], [""])
@@ -78,7 +81,7 @@ def test_the_embedder_sees_a_page_as_training_does(twin, pages: list[DrawnPage],
 
 
 def test_a_page_full_of_print_is_embedded_as_the_engine_does_it(tiny) -> None:  # noqa: F811
-    nano: Any = load_embedder("nano-biqwen2_5", tiny, device="cpu")
+    nano: Any = load_embedder("nano-biqwen2_5", tiny, device="cpu", dtype="float32")
     page = noise(*shown_size(nano.processor.image_processor, noise(500, 400)))
     with torch.no_grad():
         wanted = nano.model(pooling_strategy="mean", **nano.processor.process_images([page]))

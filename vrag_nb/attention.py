@@ -40,10 +40,18 @@ def block_attention(
     default what the module says. Returns (batch, n, heads, d), as transformers wants it. Without dropout.
     """
     causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
-    length, total, groups = query.shape[2], key.shape[2], getattr(module, "num_key_value_groups", 1)
+    groups = getattr(module, "num_key_value_groups", 1)
     if groups > 1:
         key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
     query = query * (scaling if scaling is not None else query.shape[-1] ** -0.5)
+    return _in_blocks(query, key, value, attention_mask, causal).transpose(1, 2), None
+
+
+def _in_blocks(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, causal: bool
+) -> torch.Tensor:
+    """(batch, heads, n, d): scaled queries meet the keys block after block; see `block_attention`."""
+    length, total = query.shape[2], key.shape[2]
     done = []
     for start in range(0, length, ROWS):
         end = min(length, start + ROWS)
@@ -51,10 +59,10 @@ def block_attention(
         scores = query[:, :, start:end] @ key[:, :, :met].transpose(2, 3)
         if causal and end - start > 1:
             scores = scores + scores.new_full((end - start, met), MASKED).triu(met - (end - start) + 1)
-        if attention_mask is not None:
-            scores = scores + (~attention_mask[:, None, None, :met]).to(query.dtype) * MASKED
+        if mask is not None:
+            scores = scores + (~mask[:, None, None, :met]).to(query.dtype) * MASKED
         done.append(scores.softmax(-1) @ value[:, :, :met])
-    return torch.cat(done, 2).transpose(1, 2), None
+    return torch.cat(done, 2)
 
 
 AttentionInterface.register(NAME, block_attention)
@@ -73,7 +81,7 @@ def use_block_attention(*towers: nn.Module) -> None:
 
 
 SCORES = 4_000_000  # so many scores are held at once
-LONG = 1024  # tokens: from here on the fused kernel, which writes no scores to memory, is faster than plain products
+LONG = 1024  # tokens: from here on the fused kernel, which writes no scores to memory, is faster in float32
 
 
 def window_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
@@ -94,8 +102,7 @@ def window_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
         for first in range(0, count, at_once):
             end = start + min(at_once, count - first) * length
             q, k, v = (t[start:end].unflatten(0, (-1, length)).transpose(1, 2) for t in (query, key, value))
-            met = scaled_dot_product_attention(q, k, v, scale=1) if length >= LONG else _met(q, k, v)
-            done.append(met.transpose(1, 2).flatten(0, 1))
+            done.append(_met(q, k, v).transpose(1, 2).flatten(0, 1))
             start = end
     return torch.cat(done)[torch.empty_like(order).index_put_((order,), tokens)]
 
@@ -117,7 +124,10 @@ def padded_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
 
 
 def _met(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    return (query @ key.transpose(2, 3)).softmax(-1) @ value
+    """(windows, heads, length, d): scaled queries of windows of one length meet the keys of their own."""
+    if query.shape[2] < LONG or query.dtype == torch.bfloat16:
+        return _in_blocks(query, key, value, None, causal=False)
+    return scaled_dot_product_attention(query, key, value, scale=1)
 
 
 def use_window_attention(visual: nn.Module) -> None:

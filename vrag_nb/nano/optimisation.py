@@ -18,8 +18,7 @@ import torch
 from torch import nn
 
 from vrag_nb.nano import replicas
-
-CPU = torch.device("cpu")
+from vrag_nb.number_formats import CPU, quick_dtype
 
 
 class Optimisers:
@@ -144,27 +143,13 @@ def training_device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def training_dtype(device: torch.device = CPU) -> torch.dtype:
-    """bfloat16 on a GPU, and where the processor multiplies faster in it than in float32; else float32.
-
-    Where it is emulated it is many times as slow; Intel's AVX-512 without AMX has it, at half the speed of float32
-    (`benchmarks/number_formats.py` times both).
-    """
-    if device.type == "cuda":
-        return torch.bfloat16
-    able = torch.cpu.get_capabilities()
-    quick = any(able.get(name) for name in ("amx_bf16", "bf16"))  # "bf16": what ARM calls it
-    vectors = able.get("avx512_bf16") and "Intel" not in str(able.get("cpu_name"))
-    return torch.bfloat16 if quick or vectors else torch.float32
-
-
 def to_training_form(module: nn.Module, device: torch.device = CPU) -> None:
     """Put a module on a device and cast its parameters, not its buffers: rotary frequencies in bfloat16 would blur
     positions.
     """
     module.to(device)
     for parameter in module.parameters():
-        parameter.data = parameter.data.to(training_dtype(device))
+        parameter.data = parameter.data.to(quick_dtype(device))
 
 
 def compile_layers(language_model: Any) -> None:

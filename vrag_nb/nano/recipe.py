@@ -72,7 +72,7 @@ from vrag_nb.nano.plan import (
 from vrag_nb.nano.reading import Drawing, draw_scribble, train_reading
 from vrag_nb.nano.retriever_stages import find, hone, match, retrieve, sharpen, twin, weigh
 from vrag_nb.nano.seeing import WindowLessons, train_held
-from vrag_nb.nano.several_facts import FactTurns, Reasons, reason
+from vrag_nb.nano.several_facts import FactTurns, Plans, reason
 from vrag_nb.nano.wording import copied_words, searches
 
 NEXT = "nano-agent-next"  # what stages `reckon`, `see` and `settle` make
@@ -239,7 +239,8 @@ def settling(recipe: Recipe) -> list[Stream]:
         Stream("act", ExpertSamples(pool, max_turns=5), 2, buckets=4),
         Stream("turn", ExpertTurns(pool), 12, buckets=4),
         Stream("several", FactTurns(pool), 12, buckets=4),
-        Stream("reason", Reasons(pool), 24, buckets=4, promote_at=0.5, difficulty_step=0.02),
+        Stream("reason", reason, 16, buckets=4, promote_at=0.5, difficulty_step=0.02),
+        Stream("plan", Plans(pool), 4, buckets=4),
         Stream("box", BoxTurns(pool), 6, buckets=4),
         Stream("panel", PanelTurns(panels), 8, buckets=4),
         Stream("read", reading_strip, 4, promote_at=0.5, difficulty_step=0.02, difficulty=0.4),
@@ -304,7 +305,7 @@ TOGETHER = {
     "words": "act",
     "film": "act",
 }  # streams that share a batch on a GPU; the short ones:
-TOGETHER |= dict.fromkeys(("copy", "search", "reason", "panel", "read", "lines", "table", "sought"), "short")
+TOGETHER |= dict.fromkeys(("copy", "search", "reason", "plan", "panel", "read", "lines", "table", "sought"), "short")
 
 
 def _teach_on(

@@ -39,9 +39,10 @@ from vrag_nb.nano import replicas
 from vrag_nb.nano.deck_tasks import DrawnPage
 from vrag_nb.nano.looking import covered_squares
 from vrag_nb.nano.model import FACTOR, MIN_PIXELS
-from vrag_nb.nano.optimisation import Optimisers, compile_layers, to_training_form, training_dtype
+from vrag_nb.nano.optimisation import Optimisers, compile_layers, to_training_form
 from vrag_nb.nano.training import Training
 from vrag_nb.nano.written import ids_around
+from vrag_nb.number_formats import quick_dtype
 
 PAGE_BUDGET = Budget(MIN_PIXELS, 640 * FACTOR**2)
 LEGIBLE = 7.0  # shown pixels: a line of text lower than this is not to be read
@@ -120,10 +121,10 @@ def see_pages(
         shown = pages[start : start + batch_size]
         images = [page.window(budget=PAGE_BUDGET)[0] for page in shown]
         batch = processor.image_processor(images=images, do_resize=False, return_tensors="pt")
-        with torch.autocast("cpu", torch.bfloat16, enabled=training_dtype() is torch.bfloat16):
+        with torch.autocast("cpu", torch.bfloat16, enabled=quick_dtype() is torch.bfloat16):
             tokens = model.visual(batch["pixel_values"], grid_thw=batch["image_grid_thw"]).pooler_output
         sizes = (batch["image_grid_thw"].prod(-1) // 4).tolist()
-        parts = tokens.to(training_dtype()).split(sizes)
+        parts = tokens.to(quick_dtype()).split(sizes)
         for page, part, grid in zip(shown, parts, batch["image_grid_thw"], strict=True):
             seen.append(SeenPage(part.clone(), grid.clone(), word_squares(page, int(grid[2]) // 2, int(grid[1]) // 2)))
     return seen
@@ -238,7 +239,7 @@ def word_loss(
         return found.sum() * 0, 0.0
     vectors, flat = asked[rows[:, 0], rows[:, 1]], found.flatten(0, 1)
     # in bfloat16 where that is fast, which is off by less than what separates words: these products are large
-    dtype = training_dtype(found.device)
+    dtype = quick_dtype(found.device)
     scores = (vectors.to(dtype) @ flat.to(dtype).T).float() / temperature
     scores = scores.masked_fill(flat.abs().sum(-1) == 0, -torch.inf)
     right = torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)
@@ -308,7 +309,7 @@ def match_batch(model: ColQwen2_5, batch: Matching, tokens: torch.Tensor) -> Mat
 @torch.no_grad()
 def page_scores(asked: torch.Tensor, found: torch.Tensor) -> torch.Tensor:
     """MaxSim of (queries, n, 128) with (pages, s, 128), both with zeros at padding: (queries, pages)."""
-    dtype = training_dtype(found.device)
+    dtype = quick_dtype(found.device)
     return torch.einsum("qnd,psd->qpns", asked.to(dtype), found.to(dtype)).amax(-1).float().sum(-1)
 
 

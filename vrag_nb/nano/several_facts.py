@@ -1,8 +1,8 @@
 """Turns of the expert on questions that need two facts: comparisons, sums, differences, values from two pages.
 
 One question in five is of this kind, and in a trajectory the turn that decides it is one of five. So they are asked by
-themselves: `FactTurns` shows the page or the crop of a fact, `Reasons` has the facts in words where the image would
-stand. A model that has read both values has yet to learn what is made of them, and that costs no squares.
+themselves: `FactTurns` shows the page or the crop of a fact, `Plans` and `reason` have the facts in words where the
+image would stand. A model that has read both values has yet to learn what is made of them, and that costs no squares.
 """
 
 from __future__ import annotations
@@ -87,26 +87,23 @@ def on_to_the_next(question: Question) -> str:
     return f"<think>{told(facts_of(question)[:1])} {FIND_PAGE}</think>\n<search>{search_words(question, 1)}</search>"
 
 
-class Reasons:
-    """Draws what costs no image: what is made of two values (`reason`), and kind `plan`, the searches for two pages."""
+class Plans:
+    """Draws kind `plan`: the searches for two facts on two pages, these told in words in half of the cases."""
 
     def __init__(self, pool: DeckPool) -> None:
         self.pool, self.prompt = pool, load_prompt("nano")
 
     def __call__(self, rng: random.Random, difficulty: float) -> list[Sample]:
-        if rng.random() < 0.8:
-            return [reason(rng, difficulty)]
-        picked = pick(self.pool, rng, pages=2)
-        return [self._plan(rng, picked[1])] if picked else []
-
-    def _plan(self, rng: random.Random, question: Question) -> Sample:
-        start: Turns = [("user", [fill_prompt(self.prompt, question.query)]), ("assistant", [first_turn(question)])]
+        if (picked := pick(self.pool, rng, pages=2)) is None:
+            return []
+        _, question = picked
+        turns: Turns = [("user", [fill_prompt(self.prompt, question.query)]), ("assistant", [first_turn(question)])]
         if rng.random() < 0.5:
-            return Sample("plan", start)
+            return [Sample("plan", turns)]
         for fact, said in zip(question.needed_facts, (on_to_the_next(question), told_answer(question)), strict=True):
             shown = f"{question.query} {fact['description']}: {fact['value']}."
-            start += [("user", [shown]), ("assistant", [said])]
-        return Sample("plan", start, learn_from=3)
+            turns += [("user", [shown]), ("assistant", [said])]
+        return [Sample("plan", turns, learn_from=3)]
 
 
 def reason(rng: random.Random, difficulty: float) -> Sample:

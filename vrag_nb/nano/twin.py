@@ -53,12 +53,12 @@ def build_twin(retriever: ColQwen2_5) -> BiQwen2_5:
 
 @torch.no_grad()
 def given_pages(model: BiQwen2_5, processor: BiQwen2_5_Processor, pages: Sequence[DrawnPage]) -> list[GivenPage]:
-    """Run the vision tower once over drawn pages, at the size the retriever is shown."""
+    """Run the vision tower once over drawn pages, at the size the retriever is shown; model: as of `see_written`."""
     given = []
     for page in tqdm(pages, desc="seeing pages", unit="page"):
         image = page.window(budget=PAGE_BUDGET)[0].convert("RGB")
         columns, rows = image.width // FACTOR, image.height // FACTOR
-        tokens, positions = written_inputs(model, processor, image, written_squares(image, FACTOR))
+        ((tokens, positions),) = written_inputs(model, processor, [image], [written_squares(image, FACTOR)])
         grid = torch.tensor([1, 2 * rows, 2 * columns])
         given.append(GivenPage(tokens.clone(), grid, word_squares(page, columns, rows), positions[:, 0].clone()))
     return given

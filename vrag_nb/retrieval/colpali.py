@@ -62,7 +62,7 @@ class ColpaliEngineEmbedder(Embedder):
         self.checkpoint, self.batch_size = checkpoint or self.default_checkpoint, batch_size
         self.batch_tokens = batch_tokens
         self.device = choose_device(device)
-        dtype = choose_dtype(self.name, dtype, self.device)
+        dtype = choose_dtype(self.name, dtype or self._usual_dtype(), self.device)
         loaded = self._load(dtype)
         self.model, self.processor = loaded.model, loaded.processor
         if max_visual_tokens is not None:
@@ -113,6 +113,10 @@ class ColpaliEngineEmbedder(Embedder):
 
     def _mend(self, model: Any) -> None:
         """What a class must still do to the loaded model."""
+
+    def _usual_dtype(self) -> str | None:
+        """The number format where none is asked for; None: what `choose_dtype` takes."""
+        return None
 
     def _key_mapping(self) -> dict[str, Any]:
         """The names of older checkpoints' weights, for classes that ask transformers for them.
