@@ -13,12 +13,13 @@ import torch
 from vrag_nb.agent import actions
 from vrag_nb.agent.encoding import ChatEncoder
 from vrag_nb.agent.geometry import jittered
+from vrag_nb.attention import linear_patch_embedding
 from vrag_nb.documents.decks.generate import pretraining_panels
 from vrag_nb.nano.box_turns import LEAST, BoxTurns, part_around
 from vrag_nb.nano.box_turns import SQUARES as BOX_SQUARES
 from vrag_nb.nano.deck_tasks import BUDGET, DeckPool, DeckTasks
 from vrag_nb.nano.expert import EXPERT_SETTINGS, ExpertSamples, ExpertTurns, likest, play, session_sample
-from vrag_nb.nano.finding import ROUNDS, FindingBatches, draw_pages, stacked, train_finding
+from vrag_nb.nano.finding import ROUNDS, SIGHTS, FindingBatches, draw_pages, stacked, train_finding
 from vrag_nb.nano.glyphs import CLASS_OF, EMPTY
 from vrag_nb.nano.looking import HEADS, UNASKED, Looking, covered_squares
 from vrag_nb.nano.lookups import drawn_table, reading_strip
@@ -26,6 +27,7 @@ from vrag_nb.nano.memory_tasks import MemorySteps
 from vrag_nb.nano.model import FACTOR, NanoSize, build_nano_vlm, build_processor, save_checkpoint
 from vrag_nb.nano.optimisation import load_state
 from vrag_nb.nano.panel_turns import PRINT, SQUARES, PanelTurns, drawn_print, shown_budget
+from vrag_nb.nano.patches import seen
 from vrag_nb.nano.plan import tokenizer as make_tokenizer
 from vrag_nb.nano.prose import drawn_document
 from vrag_nb.nano.retriever import (
@@ -37,6 +39,8 @@ from vrag_nb.nano.retriever import (
     draw_batch,
     embed_query_texts,
     embed_seen_pages,
+    embed_tokens,
+    match_batch,
     query_prefixes,
     see_pages,
     train_retriever,
@@ -420,28 +424,50 @@ def test_each_query_is_drawn_with_the_page_that_answers_it(pool):
         if len(question.needed_facts) == 1:
             fact = question.needed_facts[0]
             answered.update({text: fact["page"] - 1 for text in (question.query, fact["search_hint"])})
-    for queries, page in draw_pages(rng, pages, questions, 4):
-        assert len(queries) == ROUNDS
-        assert len({answered[query] for query in queries}) == 1
-        words = {word for word, _ in pages[answered[queries[0]]].words}
-        assert len(words & {word for word, _ in page.words}) > 0.5 * len(words)  # some are cut off, others stand beside
+    for parts, budget in SIGHTS:
+        for queries, shown in draw_pages(rng, pages, questions, 4, parts, budget):
+            assert len(queries) == ROUNDS
+            assert len({answered[query] for query in queries}) == 1
+            assert len(shown) == parts
+            assert all(one.image.width * one.image.height <= budget.max_pixels for one in shown)
+            words = {word for word, _ in pages[answered[queries[0]]].words}
+            read = {word for one in shown for word, _ in one.words}
+            assert len(words & read) > 0.4 * len(words)  # some are cut off, others stand beside
 
 
 def test_a_batch_asks_of_every_page_in_turn(pool, processor):
     model = build_retriever(build_nano_vlm(processor.tokenizer, TINY), text_layers=2)
-    for seed in range(6):
+    ways = set()
+    for seed in range(12):
         batch = next(iter(FindingBatches(pool, model, build_retriever_processor(processor), 1, 2, str(seed))))
-        count = len(batch.images["grid_thw"])
         matching = batch.matching
+        ways.add(matching.parts)
+        count = len(batch.images["grid_thw"]) // matching.parts
         assert matching.asked == ROUNDS * count
         assert len(matching.texts["input_ids"]) == (ROUNDS + 1) * count  # and a list of words of every page
         assert matching.pages["mm_token_type_ids"].sum() == len(batch.glyphs)
         assert len(batch.glyphs) * 4 == len(batch.images["patches"])
         asked, right = matching.words
-        on_page = right[:, 1] // matching.pages["input_ids"].shape[1]
+        on_page = right[:, 1] // matching.pages["input_ids"].shape[1] // matching.parts
         assert set(on_page.tolist()) <= set(range(count))
         own = (asked[right[:, 0], 0] % count) == on_page  # a word may stand on other pages too, but on its own it does
         assert set(right[own, 0].tolist()) == set(range(len(asked)))
+    assert ways == {1, 2}
+
+
+def test_the_halves_of_a_page_count_as_one(pool, processor):
+    model = build_retriever(build_nano_vlm(processor.tokenizer, TINY), text_layers=2)
+    batches = FindingBatches(pool, model, build_retriever_processor(processor), 1, 3, "0")
+    batch = next(one for one in batches if one.matching.parts == 2)
+    linear_patch_embedding(model.visual)
+    tokens = seen(model.visual, batch.images)
+    matched = match_batch(model, batch.matching, tokens)
+    found = embed_tokens(model, batch.matching.pages, tokens)
+    asked = model(**batch.matching.texts)[: batch.matching.asked]
+    of_parts = torch.einsum("qnd,psd->qpns", asked, found).amax(-1)  # (queries, parts, tokens)
+    best = of_parts.unflatten(1, (-1, 2)).amax(2).sum(-1)  # a token meets the better half
+    gold = torch.arange(len(best)) % best.shape[1]
+    assert matched.right == pytest.approx((best.argmax(1) == gold).float().mean().item())
 
 
 def test_prose_is_drawn_where_its_words_are_said_to_stand():

@@ -5,7 +5,9 @@ learn to read print smaller than an agent is shown, and few pages are soon known
 anew, and each square of its pages is asked for its characters besides the two InfoNCE losses, as in `reading`.
 
 Of a deck of slides two are now and then put on one sheet, one above the other, as people print handouts: their print is
-smaller by a third then, about that of the body of a report. One batch in three is a document of prose (`prose`).
+smaller by a third then, about that of the body of a report. One batch in three is a document of prose (`prose`). The
+pages of a batch are shown in one of the ways in which an index is made of them (`SIGHTS`,
+`retrieval.nano_embedders`): whole or in halves, larger or smaller.
 
 A page costs a thousand times what a query costs, so every page of a batch is asked for several times.
 """
@@ -23,6 +25,7 @@ from colpali_engine.models import ColQwen2_5, ColQwen2_5_Processor
 from PIL import Image
 from torch.utils.data import DataLoader, IterableDataset
 
+from vrag_nb.agent.geometry import Budget
 from vrag_nb.attention import linear_patch_embedding, use_block_attention, use_window_attention
 from vrag_nb.nano import replicas
 from vrag_nb.nano.deck_tasks import DeckPool, DrawnPage, repainted
@@ -44,9 +47,12 @@ from vrag_nb.nano.retriever import (
 )
 from vrag_nb.nano.training import Training
 from vrag_nb.records import Question
+from vrag_nb.retrieval.nano_embedders import halves
 
 ROUNDS = 3  # queries a page
 PROSE = 0.35  # the share of batches that are documents of prose
+SMALLER = Budget(112 * FACTOR**2, 224 * FACTOR**2)
+SIGHTS = {(1, PAGE_BUDGET): 0.35, (2, PAGE_BUDGET): 0.25, (1, SMALLER): 0.2, (2, SMALLER): 0.2}  # with their shares
 SLOTS = 12  # characters a square is asked for: two lines of the smallest print that is asked for
 GLYPH_WEIGHT = 0.5
 
@@ -55,7 +61,7 @@ GLYPH_WEIGHT = 0.5
 class FindingBatch:
     """Pages to see and what is asked of them.
 
-    images: `patches.tower_inputs`. glyphs: (squares, SLOTS). matching: of the pages, with ROUNDS queries of each.
+    images: `patches.tower_inputs` of all parts. glyphs: (squares, SLOTS). matching: of pages, ROUNDS queries of each.
     """
 
     images: dict[str, torch.Tensor]
@@ -82,25 +88,36 @@ class FindingBatches(IterableDataset):
             torch.set_num_threads(1)
         rng = random.Random(f"{self.seed}/{worker.id if worker else 0}")
         while True:
+            ((parts, budget),) = rng.choices(list(SIGHTS), list(SIGHTS.values()))
             if rng.random() < PROSE:
-                pages = drawn_document(rng, self.decks * self.pages, PAGE_BUDGET)
-                drawn: list[tuple[list[str], DrawnPage]] = [([], page) for page in pages if len(page.words) > 8]
+                pages = drawn_document(rng, self.decks * self.pages, budget)
+                drawn: list[tuple[list[str], list[DrawnPage]]] = [([], [page]) for page in pages if len(page.words) > 8]
             else:
-                drawn = [one for _ in range(self.decks) for one in draw_pages(rng, *self.pool.pick(rng), self.pages)]
+                picked = [self.pool.pick(rng) for _ in range(self.decks)]
+                drawn = [one for deck in picked for one in draw_pages(rng, *deck, self.pages, parts, budget)]
             if drawn:
                 yield self._batch(rng, drawn)
 
-    def _batch(self, rng: random.Random, drawn: Sequence[tuple[list[str], DrawnPage]]) -> FindingBatch:
-        images = [page.image for _, page in drawn]
-        sizes = [(image.width // FACTOR, image.height // FACTOR) for image in images]
-        words = [word_squares(page, *size) for (_, page), size in zip(drawn, sizes, strict=True)]
-        glyphs = [slot_targets(page.glyphs, *size, slots=SLOTS) for (_, page), size in zip(drawn, sizes, strict=True)]
-        inputs = tower_inputs(images, self.model.config.vision_config)
-        pages = [SeenPage(torch.zeros(0), grid, row) for grid, row in zip(inputs["grid_thw"], words, strict=True)]
+    def _batch(self, rng: random.Random, drawn: Sequence[tuple[list[str], list[DrawnPage]]]) -> FindingBatch:
+        """drawn: of every page its queries and its parts, equally many each."""
+        parts = [part for _, shown in drawn for part in shown]
+        sizes = [(part.image.width // FACTOR, part.image.height // FACTOR) for part in parts]
+        words = [word_squares(part, *size) for part, size in zip(parts, sizes, strict=True)]
+        glyphs = [slot_targets(part.glyphs, *size, slots=SLOTS) for part, size in zip(parts, sizes, strict=True)]
+        inputs = tower_inputs([part.image for part in parts], self.model.config.vision_config)
+        shown = [SeenPage(torch.zeros(0), grid, row) for grid, row in zip(inputs["grid_thw"], words, strict=True)]
+        each = len(shown) // len(drawn)
+        pages = [
+            SeenPage(
+                torch.zeros(0), shown[start].grid, [one for part in shown[start : start + each] for one in part.words]
+            )
+            for start in range(0, len(shown), each)
+        ]
         asked = [asked_of(rng, queries, page) for (queries, _), page in zip(drawn, pages, strict=True)]
         queries = [query for turn in zip(*asked, strict=True) for query in turn]
         lists = [listed_words(rng, page) for page in pages]
-        return FindingBatch(inputs, torch.cat(glyphs), matching(self.model, self.processor, pages, queries, lists))
+        matched = matching(self.model, self.processor, shown, queries, lists, each)
+        return FindingBatch(inputs, torch.cat(glyphs), matched)
 
 
 def asked_of(rng: random.Random, queries: Sequence[str], page: SeenPage) -> list[str]:
@@ -122,9 +139,14 @@ def long_words(rng: random.Random, page: SeenPage) -> str:
 
 
 def draw_pages(
-    rng: random.Random, pages: Sequence[DrawnPage], questions: Sequence[Question], count: int
-) -> list[tuple[list[str], DrawnPage]]:
-    """Up to `count` pages of a deck as the retriever is shown them, each with queries that it answers."""
+    rng: random.Random,
+    pages: Sequence[DrawnPage],
+    questions: Sequence[Question],
+    count: int,
+    parts: int = 1,
+    budget: Budget = PAGE_BUDGET,
+) -> list[tuple[list[str], list[DrawnPage]]]:
+    """Up to `count` pages of a deck in so many parts as the retriever is shown them, each with queries it answers."""
     single = [question for question in questions if len(question.needed_facts) == 1]
     by_page: dict[int, list[Question]] = {}
     for question in single:
@@ -135,24 +157,32 @@ def draw_pages(
     for number in chosen:
         asked = [rng.choice(by_page[number]) for _ in range(ROUNDS)]
         queries = [one.query if rng.random() < 0.7 else one.needed_facts[0]["search_hint"] for one in asked]
-        drawn.append((queries, varied(rng, pages[number - 1], rest)))
+        drawn.append((queries, varied(rng, pages[number - 1], rest, parts, budget)))
     return drawn
 
 
-def varied(rng: random.Random, page: DrawnPage, others: Sequence[DrawnPage]) -> DrawnPage:
-    """The page at the size the retriever is shown: as it is, cut, in other colours, or on a sheet with another one."""
+def varied(
+    rng: random.Random, page: DrawnPage, others: Sequence[DrawnPage], parts: int, budget: Budget
+) -> list[DrawnPage]:
+    """The page, whole or its two halves, as the retriever is shown it: as it is, cut, in other colours, or on a sheet
+    with another one."""
     width, height = page.image.size
     same = [other for other in others if other.image.size == page.image.size]
-    box, draw = None, rng.random()
+    draw = rng.random()
     if draw < 0.35 and same and width > height:
         pair = [page, rng.choice(same)]
         rng.shuffle(pair)
         page = stacked(*pair)
-    elif draw < 0.55:
-        x, y = rng.uniform(0, 0.2) * width, rng.uniform(0, 0.2) * height
-        box = (x, y, width * rng.uniform(0.8, 1), height * rng.uniform(0.8, 1))
-    shown = page.part(box, PAGE_BUDGET)
-    return DrawnPage(repainted(rng, shown.image), shown.glyphs, shown.words) if rng.random() < 0.6 else shown
+    left, top, right, bottom = 0, 0, *page.image.size
+    if 0.35 <= draw < 0.55:
+        left, top = round(rng.uniform(0, 0.2) * width), round(rng.uniform(0, 0.2) * height)
+        right, bottom = round(width * rng.uniform(0.8, 1)), round(height * rng.uniform(0.8, 1))
+    across, down = right - left, bottom - top
+    boxes = halves(across, down) if parts == 2 else [(0, 0, across, down)]
+    shown = [page.part((left + x0, top + y0, left + x1, top + y1), budget) for x0, y0, x1, y1 in boxes]
+    if rng.random() < 0.6:
+        return [DrawnPage(repainted(rng, one.image), one.glyphs, one.words) for one in shown]
+    return shown
 
 
 def stacked(above: DrawnPage, below: DrawnPage) -> DrawnPage:

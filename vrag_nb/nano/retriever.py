@@ -22,7 +22,7 @@ import random
 import re
 import string
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -199,24 +199,25 @@ def query_prefixes(processor: ColQwen2_5_Processor, queries: Sequence[str]) -> l
 
 
 def word_targets(
-    prefixes: Sequence[Sequence[tuple[int, str]]], pages: Sequence[SeenPage], length: int, tail: int
+    prefixes: Sequence[Sequence[tuple[int, str]]], shown: Sequence[SeenPage], length: int, tail: int, parts: int = 1
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Which tokens of queries are asked for their word, and where it stands.
 
-    prefixes: `query_prefixes`; query i belongs to page i modulo the number of pages, and those that begin no word of
-    the query's own page are left out. length: of the padded pages, with `tail` tokens after the last square.
+    shown: the pages, or of each one after the other its `parts`. prefixes: `query_prefixes`; query i belongs to page i
+    modulo the number of pages, and those that begin no word of the query's own page are left out. length: of what is
+    shown, padded, with `tail` tokens after the last square.
     Returns (n, 2) query and token, and (m, 2) the row of one of these and a right place among all of the pages' tokens.
     """
     wanted = {prefix for row in prefixes for _, prefix in row}
     lengths = sorted({len(prefix) for prefix in wanted})
     holding: dict[str, list[int]] = {}
-    own: list[set[str]] = [set() for _ in pages]
-    for number, page in enumerate(pages):
-        start = (number + 1) * length - tail - int(page.grid.prod()) // 4
-        for word, squares in page.words:
+    own: list[set[str]] = [set() for _ in range(len(shown) // parts)]
+    for number, part in enumerate(shown):
+        start = (number + 1) * length - tail - int(part.grid.prod()) // 4
+        for word, squares in part.words:
             for prefix in wanted.intersection(word[:n] for n in lengths) if squares else ():
                 holding.setdefault(prefix, []).extend(start + square for square in squares)
-                own[number].add(prefix)
+                own[number // parts].add(prefix)
     asked: list[tuple[int, int]] = []
     right: list[tuple[int, int]] = []
     for query, row in enumerate(prefixes):
@@ -252,37 +253,41 @@ def word_loss(
 class Matching:
     """What a batch asks besides its pages' tokens, worked out where no GPU waits for it.
 
-    pages: `page_inputs`. texts: the queries, `asked` of them, and then lists of words, as the processor makes them.
-    words: `word_targets`.
+    pages: `page_inputs` of their parts. texts: the queries, `asked` of them, and then lists of words, as the processor
+    makes them. words: `word_targets`. parts: of each page, whose vectors are those of all of them.
     """
 
     pages: dict[str, torch.Tensor]
     texts: dict[str, torch.Tensor]
     asked: int
     words: tuple[torch.Tensor, torch.Tensor]
+    parts: int = 1
 
     def to(self, device: torch.device) -> Matching:
         pages, texts = ({name: tensor.to(device) for name, tensor in part.items()} for part in (self.pages, self.texts))
-        return Matching(pages, texts, self.asked, (self.words[0].to(device), self.words[1].to(device)))
+        return replace(self, pages=pages, texts=texts, words=(self.words[0].to(device), self.words[1].to(device)))
 
 
 def matching(
     model: ColQwen2_5,
     processor: ColQwen2_5_Processor,
-    pages: Sequence[SeenPage],
+    shown: Sequence[SeenPage],
     queries: Sequence[str],
     lists: Sequence[str],
+    parts: int = 1,
 ) -> Matching:
-    """queries: one of each page, or several times one of each. lists: words of each page, for the loss over words.
+    """shown: the pages, or of each one after the other its `parts`. queries: one of each page, or several times one of
+    each. lists: words of each page, for the loss over words.
 
     Of the pages' tokens nothing is asked.
     """
-    grids = torch.stack([page.grid for page in pages])
+    grids = torch.stack([one.grid for one in shown])
     inputs = page_inputs(model, processor, (grids.prod(-1) // 4).tolist(), grids)
     batch, texts = processor.process_queries(texts=[*queries, *lists]), [*queries, *lists]
     length = inputs["input_ids"].shape[1]
-    words = word_targets(query_prefixes(processor, texts), pages, length, tail_length(processor))
-    return Matching(inputs, {name: batch[name] for name in ("input_ids", "attention_mask")}, len(queries), words)
+    words = word_targets(query_prefixes(processor, texts), shown, length, tail_length(processor), parts)
+    texts_in = {name: batch[name] for name in ("input_ids", "attention_mask")}
+    return Matching(inputs, texts_in, len(queries), words, parts)
 
 
 class Matched(NamedTuple):
@@ -299,6 +304,7 @@ def match_batch(model: ColQwen2_5, batch: Matching, tokens: torch.Tensor) -> Mat
     embedded = model(**batch.texts).float()
     asked, found = embedded[: batch.asked], embed_tokens(model, batch.pages, tokens).float()
     on_words, words_right = word_loss(embedded, found, batch.words)
+    found = found.unflatten(0, (-1, batch.parts)).flatten(1, 2)  # (pages, length of all parts, 128)
     by_page = ColbertLoss(temperature=0.02, normalize_scores=True)
     on_pages = torch.stack([by_page(turn, found) for turn in asked.split(len(found))]).mean()
     gold = torch.arange(len(asked), device=asked.device) % len(found)

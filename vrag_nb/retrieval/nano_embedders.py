@@ -172,14 +172,18 @@ class NanoColQwen25(NanoEmbedder, ColQwen25):
         return grid
 
 
-def halved(image: Image.Image) -> list[Image.Image]:
-    """The left and the right half of an image, of one that is higher than wide the upper and the lower, and OVERLAP."""
-    width, height = image.size
+def halves(width: int, height: int) -> list[tuple[int, int, int, int]]:
+    """Boxes of the left and the right half, of what is higher than wide the upper and the lower one, and OVERLAP."""
     if width >= height:
         over = round(width * (1 + OVERLAP) / 2)
-        return [image.crop((0, 0, over, height)), image.crop((width - over, 0, width, height))]
+        return [(0, 0, over, height), (width - over, 0, width, height)]
     over = round(height * (1 + OVERLAP) / 2)
-    return [image.crop((0, 0, width, over)), image.crop((0, height - over, width, height))]
+    return [(0, 0, width, over), (0, height - over, width, height)]
+
+
+def halved(image: Image.Image) -> list[Image.Image]:
+    """The `halves` of an image."""
+    return [image.crop(box) for box in halves(*image.size)]
 
 
 def _by_views(images: Sequence[Sequence[np.ndarray]]) -> np.ndarray:
