@@ -1,26 +1,32 @@
 """Questions and pages a second of the nano models on this machine.
 
-    python benchmarks/nano_speed.py [--questions 48] [--pages 96] [--threads 2]
+    python benchmarks/nano_speed.py [--questions 48] [--pages 48] [--threads 2] [--out results/benchmarks]
 
-The agent works through questions of the test split in batches, and one question at a time beside it; the retriever
-embeds pages of the corpus in batches and one at a time. Needs the prepared corpus and index (`make run`).
+The agent works through questions of the test split in batches, and one question at a time beside it. The retriever
+indexes all pages of the corpus anew as `vrag_nb index` does it, images read and files written, and embeds `--pages` of
+them one at a time. Needs the prepared corpus and index (`make run`).
 """
 
 from __future__ import annotations
 
 import argparse
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.table import Table
+from tables import tell
 
 from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.rollout import World, rollout
-from vrag_nb.profiles import load_profile, sample
+from vrag_nb.profiles import Profile, load_profile, sample
+from vrag_nb.provenance import hardware
 from vrag_nb.records import read_pages
+from vrag_nb.retrieval.building import build_index
+
+HEAD = ["what", "n", "together, a second", "one at a time, n", "a second"]
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -29,36 +35,43 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
+def agent_row(profile: Profile, count: int) -> list[str]:
+    agent = profile.load_agent()
+    environment: World[Any] = agent.environment
+    questions = sample(profile.questions(), count)
+
+    def ask(concurrency: int) -> float:
+        return seconds(lambda: rollout(agent.policy, environment, questions, concurrency=concurrency, progress=False))
+
+    together, single = ask(profile.evaluation.concurrency), ask(1)
+    return ["agent, questions", f"{count}", f"{count / together:.2f}", f"{count}", f"{count / single:.2f}"]
+
+
+def retriever_row(profile: Profile, count: int) -> list[str]:
+    embedder, store = profile.load_embedder(), PageStore(profile.corpus_folder)
+    listed = read_pages(profile.corpus_folder)
+    images = [store.image(page.page_id) for page in listed[:count]]
+    embedder.embed_pages(images[:1], [""])  # the first call of a model is slower than the rest
+    with tempfile.TemporaryDirectory() as folder:
+        together = seconds(lambda: build_index(profile.corpus_folder, Path(folder), embedder, progress=False))
+    single = seconds(lambda: [embedder.embed_pages([image], [""]) for image in images])
+    label = f"retriever ({embedder.options['dtype']}), pages"
+    return [label, f"{len(listed)}", f"{len(listed) / together:.2f}", f"{count}", f"{count / single:.2f}"]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--profile", default="nano")
     parser.add_argument("--questions", type=int, default=48)
-    parser.add_argument("--pages", type=int, default=96)
+    parser.add_argument("--pages", type=int, default=48)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--out", type=Path, help="folder for the table as nano_speed.md")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     profile = load_profile(options.profile)
-    agent, embedder = profile.load_agent(), profile.load_embedder()
-    environment: World[Any] = agent.environment
-    questions = sample(profile.questions(), options.questions)
-    store = PageStore(profile.corpus_folder)
-    ids = [page.page_id for page in read_pages(profile.corpus_folder)[: options.pages]]
-    images = [store.image(page_id) for page_id in ids]
-
-    def ask(concurrency: int) -> Callable[[], object]:
-        return lambda: rollout(agent.policy, environment, questions, concurrency=concurrency, progress=False)
-
-    def embed(batch: int) -> Callable[[], object]:
-        return lambda: [embedder.embed_pages(images[i : i + batch], [""] * batch) for i in range(0, len(images), batch)]
-
-    embed(2)()  # the first call of a model is slower than the rest
-    table = Table("what", "n", "batched, a second", "one at a time, a second", title=f"{options.threads} threads")
-    for name, count, work, batch in (
-        ("agent, questions", len(questions), ask, profile.evaluation.concurrency),
-        ("retriever, pages", len(images), embed, 2),
-    ):
-        table.add_row(name, str(count), f"{count / seconds(work(batch)):.2f}", f"{count / seconds(work(1)):.2f}")
-    Console().print(table)
+    rows = [agent_row(profile, options.questions), retriever_row(profile, options.pages)]
+    title = f"Questions and pages a second, profile {profile.name}, {hardware()['cpu']}, {options.threads} threads"
+    tell(title, HEAD, rows, out=options.out)
 
 
 if __name__ == "__main__":

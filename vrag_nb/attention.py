@@ -124,8 +124,13 @@ def padded_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
 
 
 def _met(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """(windows, heads, length, d): scaled queries of windows of one length meet the keys of their own."""
-    if query.shape[2] < LONG or query.dtype == torch.bfloat16:
+    """(windows, heads, length, d): scaled queries of windows of one length meet the keys of their own.
+
+    In bfloat16 blocks are faster at any length, but what a backward pass needs of them are all scores, hundreds of
+    megabytes of a large page.
+    """
+    learns = torch.is_grad_enabled() and query.requires_grad
+    if query.shape[2] < LONG or (query.dtype == torch.bfloat16 and not learns):
         return _in_blocks(query, key, value, None, causal=False)
     return scaled_dot_product_attention(query, key, value, scale=1)
 

@@ -94,7 +94,8 @@ class FindingBatches(IterableDataset):
                 drawn: list[tuple[list[str], list[DrawnPage]]] = [([], [page]) for page in pages if len(page.words) > 8]
             else:
                 picked = [self.pool.pick(rng) for _ in range(self.decks)]
-                drawn = [one for deck in picked for one in draw_pages(rng, *deck, self.pages, parts, budget)]
+                count = -(-self.pages // parts)  # as many images whether whole or in halves: memory is what is short
+                drawn = [one for deck in picked for one in draw_pages(rng, *deck, count, parts, budget)]
             if drawn:
                 yield self._batch(rng, drawn)
 
