@@ -128,9 +128,8 @@ def test_banks_that_cannot_be_used_are_named(tiny, tmp_path):  # noqa: F811
 
 def test_nano_queries_go_without_augmentation(tiny):  # noqa: F811
     augmented = load_embedder("colqwen2_5", tiny, device="cpu").embed_queries(["revenue by region"])[0]
-    short = load_embedder("nano-colqwen2_5", tiny, device="cpu", dtype="float32").embed_queries(["revenue by region"])[
-        0
-    ]
+    nano = load_embedder("nano-colqwen2_5", tiny, device="cpu", dtype="float32")
+    short = nano.embed_queries(["revenue by region"])[0]
     assert len(short) == len(augmented) - 10
     np.testing.assert_allclose(short, augmented[: len(short)], atol=1e-5)
 

@@ -273,6 +273,24 @@ def test_packed_patches_are_what_a_processor_makes(tokenizer, processor):
         assert torch.allclose(seen(visual, told), usual, atol=1e-4, rtol=1e-3)
 
 
+@pytest.mark.parametrize("learns", [False, True])
+def test_long_windows_attend_alike_in_bfloat16(learns, monkeypatch):
+    """In blocks, or where a backward pass is to come through the fused kernel, which keeps no scores."""
+    fused = []
+    usual = attention.scaled_dot_product_attention
+    monkeypatch.setattr(attention, "scaled_dot_product_attention", lambda *a, **k: fused.append(1) or usual(*a, **k))
+    monkeypatch.setattr(attention, "LONG", 16)
+    monkeypatch.setattr(attention, "ROWS", 8)
+    ends = torch.tensor([0, 40, 63])
+    exact = torch.randn(3, 63, 2, 8, generator=torch.Generator().manual_seed(0))
+    wanted = attention.window_attention(*exact, ends)
+    fused.clear()
+    query, key, value = exact.bfloat16().requires_grad_(learns)
+    found = attention.window_attention(query, key, value, ends)
+    assert torch.allclose(found.float(), wanted, atol=0.03)
+    assert len(fused) == (2 if learns else 0)
+
+
 def test_padded_windows_attend_as_windows_do():
     ends = torch.tensor([0, 5, 6, 20, 25])
     query, key, value = torch.randn(3, 25, 2, 8, generator=torch.Generator().manual_seed(0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,9 @@ from PIL import Image
 from test_index import TEXTS, Toy, build, interruption, make_corpus, noise, tiny  # noqa: F401  (two are fixtures)
 from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import apply_rotary_pos_emb_vision, get_vision_window_index
 
+from vrag_nb.attention import NAME as BLOCKS
+from vrag_nb.documents.decks.generate import pretraining_deck
+from vrag_nb.nano.deck_tasks import DeckPool
 from vrag_nb.nano.weighing import compare
 from vrag_nb.nano.written import written_squares
 from vrag_nb.retrieval.building import build_index
@@ -208,6 +212,36 @@ def test_an_index_of_other_views_is_another_index(tiny, tmp_path) -> None:  # no
 def test_as_many_views_as_there_are(tiny, views: int) -> None:  # noqa: F811
     with pytest.raises(ValueError, match=f"views {views} must be from 1 to {len(MOVED)}"):
         load_embedder("nano-colqwen2_5", tiny, device="cpu", views=views)
+
+
+def test_a_page_is_shown_as_pillow_would_resize_it(tiny) -> None:  # noqa: F811
+    processor = load(tiny).processor
+    page = DeckPool(pretraining_deck, size=1).pick(random.Random(0))[0][0].image
+    found = shown(processor, page)
+    wanted = page.resize(shown_size(processor.image_processor, page), Image.Resampling.BICUBIC)
+    assert found.size == wanted.size
+    differ = np.abs(np.asarray(found, int) - np.asarray(wanted, int))
+    assert (differ > 2).mean() < 0.001
+
+
+def test_a_nano_retriever_takes_the_format_that_is_quick_here(tiny, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    for dtype in (torch.float32, torch.bfloat16):
+        monkeypatch.setattr("vrag_nb.number_formats.quick_dtype", lambda device, dtype=dtype: dtype)
+        nano: Any = load_embedder("nano-colqwen2_5", tiny, device="cpu")
+        assert nano.model.dtype == dtype
+        assert nano.options["dtype"] == str(dtype).removeprefix("torch.")
+        lengths = np.linalg.norm(nano.embed_pages([noise(200, 200)], [""])[0], axis=1)
+        np.testing.assert_allclose(lengths, 1, atol=1e-4)
+    assert load(tiny).options["dtype"] == "float32", "what is asked for comes first"
+
+
+def test_attention_in_blocks_is_for_a_cpu(tiny) -> None:  # noqa: F811
+    nano = load(tiny)
+    config = nano.model.language_model.config
+    assert config._attn_implementation == BLOCKS
+    config._attn_implementation, nano.device = "sdpa", "cuda"
+    nano._mend(nano.model)
+    assert config._attn_implementation == "sdpa"
 
 
 # --- scores of views --------------------------------------------------------------------------------------------------

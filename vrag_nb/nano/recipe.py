@@ -301,11 +301,12 @@ TOGETHER = {
     "match": "page",
     "turn": "turn",
     "several": "turn",
+    "plan": "turn",
     "box": "turn",
     "words": "act",
     "film": "act",
 }  # streams that share a batch on a GPU; the short ones:
-TOGETHER |= dict.fromkeys(("copy", "search", "reason", "plan", "panel", "read", "lines", "table", "sought"), "short")
+TOGETHER |= dict.fromkeys(("copy", "search", "reason", "panel", "read", "lines", "table", "sought"), "short")
 
 
 def _teach_on(

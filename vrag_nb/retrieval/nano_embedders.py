@@ -43,7 +43,8 @@ class NanoEmbedder(QwenEmbedder):
 
         linear_patch_embedding(model.visual)
         use_window_attention(model.visual)
-        use_block_attention(model.language_model)
+        if self.device == "cpu":  # the model lies there yet, wherever it goes
+            use_block_attention(model.language_model)
 
     def embed_pages(self, images: list[Image.Image], texts: list[str]) -> list[np.ndarray]:
         from vrag_nb.denormals import flushed_denormals
