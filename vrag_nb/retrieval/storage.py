@@ -109,7 +109,7 @@ class IndexCorruptError(ValueError):
     """An index whose files are not what its manifest says."""
 
 
-REBUILD = "build it again with build_index (notebook 02_indexing)"
+REBUILD = "build it again (`python -m vrag_nb index`, notebook 02_indexing, or build_index)"
 
 
 def index_kind(embedder: Embedder) -> IndexKind:
