@@ -89,10 +89,11 @@ realdocs: $(READY)
 report: $(READY)
 	@$(PY) -m vrag_nb report $(RESULTS) --out results/report $(ARGS)
 
-# Stages that a kill cut short go on where they were.
+# Stages that a kill cut short go on where they were. Two processes of a thread each: two threads of one mostly wait.
 nano-cpu: $(READY)
 	@$(PY) -m vrag_nb prep --profile nano
-	@$(PY) -m vrag_nb.nano.recipe --out data/runs/nano-cpu --scale $(SCALE) \
+	@$(PY) -m torch.distributed.run --nproc-per-node 2 -m vrag_nb.nano.recipe --threads 1 \
+	  --out data/runs/nano-cpu --scale $(SCALE) \
 	  read read_pages spell align match retrieve act see settle weigh
 
 nano-cpu-sheets: $(READY)

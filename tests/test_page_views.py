@@ -20,7 +20,7 @@ from vrag_nb.attention import NAME as BLOCKS
 from vrag_nb.documents.decks.generate import pretraining_deck
 from vrag_nb.nano.deck_tasks import DeckPool
 from vrag_nb.nano.weighing import compare
-from vrag_nb.nano.written import written_squares
+from vrag_nb.nano.written import embed_written, written_squares
 from vrag_nb.retrieval.building import build_index
 from vrag_nb.retrieval.embedders import load_embedder, register
 from vrag_nb.retrieval.engine import SearchEngine
@@ -196,6 +196,23 @@ def test_written_squares_are_embedded_as_if_the_others_were_masked(tiny) -> None
     everything = load(tiny, views=1, overview_tokens=None, bare=True)
     assert everything.fingerprint != nano.fingerprint
     assert len(everything.embed_pages([page], [])[0]) == len(is_square)
+
+
+@pytest.mark.parametrize("attention", [BLOCKS, "sdpa"])
+@pytest.mark.parametrize("packed", [30, 150, 4096])
+def test_pages_embedded_together_do_not_meet(tiny, attention: str, packed: int, monkeypatch) -> None:  # noqa: F811
+    monkeypatch.setattr("vrag_nb.nano.written.PACKED", packed)  # one page at a time, two or three, all of them
+    nano = load(tiny)
+    nano.model.language_model.config._attn_implementation = attention
+    pages = [noise(28 * width, 28 * height) for width, height in ((9, 5), (4, 4), (9, 9), (1, 2))]
+    written = [
+        written_squares(page, 28) & (np.random.default_rng(0).random(page.size[::-1])[::28, ::28] < 0.6)
+        for page in pages
+    ]
+    together = embed_written(nano.model, nano.processor, pages, written)
+    for page, squares, vectors in zip(pages, written, together, strict=True):
+        (alone,) = embed_written(nano.model, nano.processor, [page], [squares])
+        np.testing.assert_allclose(vectors, alone, atol=1e-5)
 
 
 def test_an_index_of_other_views_is_another_index(tiny, tmp_path) -> None:  # noqa: F811

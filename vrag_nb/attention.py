@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import flash_attention_mask
-from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import apply_rotary_pos_emb_vision
+from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import rotate_half
 
 NAME = "blocks"
 ROWS = 256  # queries a block
@@ -32,19 +32,25 @@ def block_attention(
     attention_mask: torch.Tensor | None,
     scaling: float | None = None,
     is_causal: bool | None = None,
+    cu_seq_lens_q: torch.Tensor | None = None,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
     """Attention of (batch, heads, n, d) queries to (batch, heads, m, d) keys and values, the last of both in line.
 
     attention_mask: (batch, m), False at padding, or None. is_causal: each query meets the keys up to its own place; by
-    default what the module says. Returns (batch, n, heads, d), as transformers wants it. Without dropout.
+    default what the module says. cu_seq_lens_q: where packed sequences, which do not meet, begin and end, from 0 to
+    n = m; there is no mask then. Returns (batch, n, heads, d), as transformers wants it. Without dropout.
     """
     causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
     groups = getattr(module, "num_key_value_groups", 1)
     if groups > 1:
         key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
     query = query * (scaling if scaling is not None else query.shape[-1] ** -0.5)
-    return _in_blocks(query, key, value, attention_mask, causal).transpose(1, 2), None
+    if cu_seq_lens_q is None:
+        return _in_blocks(query, key, value, attention_mask, causal).transpose(1, 2), None
+    lengths = cu_seq_lens_q.diff().tolist()
+    packed = zip(*(tensor.split(lengths, 2) for tensor in (query, key, value)), strict=True)
+    return torch.cat([_in_blocks(q, k, v, None, causal) for q, k, v in packed], 2).transpose(1, 2), None
 
 
 def _in_blocks(
@@ -93,18 +99,26 @@ def window_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
     if query.is_cuda:
         return padded_attention(query, key, value, ends)
     lengths = ends[1:] - ends[:-1]
+    if (lengths[1:] >= lengths[:-1]).all():
+        return _by_length(query, key, value, lengths)
     tokens = torch.arange(len(query), device=query.device)
     order = torch.repeat_interleave(lengths, lengths).argsort(stable=True)  # windows of one length side by side
-    query, key, value = (tensor[order] for tensor in (query * query.shape[-1] ** -0.5, key, value))
+    met = _by_length(query[order], key[order], value[order], lengths.sort().values)
+    return met[torch.empty_like(order).index_put_((order,), tokens)]
+
+
+def _by_length(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    """`window_attention` of windows whose lengths, (windows,), go up."""
+    query = query * query.shape[-1] ** -0.5
     done, start = [], 0
-    for length, count in zip(*(part.tolist() for part in lengths.unique(return_counts=True)), strict=True):
+    for length, count in zip(*(part.tolist() for part in lengths.unique_consecutive(return_counts=True)), strict=True):
         at_once = max(1, SCORES // (query.shape[1] * length * length))
         for first in range(0, count, at_once):
             end = start + min(at_once, count - first) * length
             q, k, v = (t[start:end].unflatten(0, (-1, length)).transpose(1, 2) for t in (query, key, value))
             done.append(_met(q, k, v).transpose(1, 2).flatten(0, 1))
             start = end
-    return torch.cat(done)[torch.empty_like(order).index_put_((order,), tokens)]
+    return torch.cat(done)
 
 
 def padded_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
@@ -145,12 +159,23 @@ def use_window_attention(visual: nn.Module) -> None:
         position_embeddings: tuple[torch.Tensor, torch.Tensor],
         **_: Any,
     ) -> torch.Tensor:
-        query, key, value = self.qkv(hidden_states).unflatten(1, (3, self.num_heads, -1)).unbind(1)
-        query, key = apply_rotary_pos_emb_vision(query, key, *position_embeddings)
-        return self.proj(window_attention(query, key, value, cu_seqlens).flatten(1))
+        made = self.qkv(hidden_states).unflatten(1, (3, self.num_heads, -1))
+        query, key = _rotated(made[:, :2], *position_embeddings).unbind(1)
+        return self.proj(window_attention(query, key, made[:, 2], cu_seqlens).flatten(1))
 
     for block in visual.blocks:  # type: ignore[union-attr]
         block.attn.forward = MethodType(forward, block.attn)
+
+
+def _rotated(tensor: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor) -> torch.Tensor:
+    """transformers' `apply_rotary_pos_emb_vision` of queries and keys, (n, 2, heads, d), at once.
+
+    cosines, sines: (n, d). As there, in float32 where something learns; else in the format of `tensor`, in half the
+    time: what is made of it is rounded to that in any case.
+    """
+    exact = tensor.float() if torch.is_grad_enabled() else tensor
+    cosine, sine = (angles[:, None, None].to(exact.dtype) for angles in (cosines, sines))
+    return (exact * cosine).add_(rotate_half(exact).mul_(sine)).to(tensor.dtype)
 
 
 def linear_patch_embedding(visual: Any) -> None:

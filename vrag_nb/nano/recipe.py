@@ -160,7 +160,8 @@ def align(recipe: Recipe) -> None:
         adamw_lr=1e-3,
         decay=0.3,
     )
-    save_checkpoint(model, processor, recipe.models / "nano-base")
+    if replicas.rank() == 0:
+        save_checkpoint(model, processor, recipe.models / "nano-base")
 
 
 def playing(recipe: Recipe) -> list[Stream]:

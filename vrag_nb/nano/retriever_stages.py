@@ -134,12 +134,16 @@ def retrieve(recipe: Recipe) -> None:
     model = build_retriever(fresh_model(recipe), seed=recipe.seed)
     model.load_state_dict(earlier_state(recipe.runs / "match")["model"])
     _train_on(recipe, model, processor, page_material(recipe, recipe.retriever_decks), "retrieve", centred=True)
-    save_checkpoint(model, processor, recipe.models / "nano-retriever")
-    write_query_bank(recipe, recipe.models / "nano-retriever" / QUERY_BANK)
+    _save(recipe, model, processor, "nano-retriever")
 
 
 def weigh(recipe: Recipe) -> None:
-    """Learn what the tokens of a query are worth to the retriever, from questions of the train split."""
+    """Learn what the tokens of a query are worth to the retriever, from questions of the train split.
+
+    Of several processes the first one does.
+    """
+    if replicas.rank():
+        return
     folder = recipe.models / recipe.retriever
     asked = [question for group in split_questions(recipe, "train").values() for question in group]
     learn_weights(NanoColQwen25(str(folder)), recipe.corpus, asked, seed=recipe.seed).save(folder)
@@ -162,8 +166,10 @@ def _train_on(
     stage: str,
     **options: Any,
 ) -> None:
-    drawn, groups = material
+    """Teach the language half; of several processes each sees a share of the groups and learns from it."""
+    drawn, groups = shared(*material, replicas.rank(), replicas.count())
     pages = see_pages(model, processor, drawn)
+    material[0].clear()
     drawn.clear()
     seconds = getattr(recipe, f"{stage}_seconds")
     train_retriever(model, processor, pages, groups, recipe.runs / stage, seconds, seed=recipe.seed, **options)
@@ -191,7 +197,7 @@ def find(recipe: Recipe) -> None:
         workers=recipe.workers if recipe.workers > 1 else 0,
         save_every=50,
     )
-    _save_next(recipe, model, processor)
+    _save(recipe, model, processor, NEXT)
 
 
 def sharpen(recipe: Recipe) -> None:
@@ -211,23 +217,15 @@ def sharpen(recipe: Recipe) -> None:
         reader=latest_agent(recipe).model.visual if first_round else None,
         head=letters_head(recipe),
     )
-    _save_next(recipe, model, processor)
+    _save(recipe, model, processor, NEXT)
 
 
 def hone(recipe: Recipe) -> None:
-    """The retriever learns to use what its tower sees since `sharpen`: its language half, on pages seen once.
-
-    Of several processes each sees a share of the decks and learns from it.
-    """
+    """The retriever learns to use what its tower sees since `sharpen`: its language half, on pages seen once."""
     model, processor = latest_retriever(recipe)
-    drawn, groups = page_and_prose_material(recipe)
-    drawn, groups = shared(drawn, groups, replicas.rank(), replicas.count())
-    pages = see_pages(model, processor, drawn)
-    drawn.clear()
-    runs, seconds = recipe.runs / "hone", recipe.hone_seconds
     gently: dict[str, Any] = {"muon_lr": 1e-3, "adamw_lr": 3e-4, "decay": 0.8}
-    train_retriever(model, processor, pages, groups, runs, seconds, seed=recipe.seed, centred=True, **gently)
-    _save_next(recipe, model, processor)
+    _train_on(recipe, model, processor, page_and_prose_material(recipe), "hone", centred=True, **gently)
+    _save(recipe, model, processor, NEXT)
 
 
 def latest_retriever(recipe: Recipe) -> tuple[ColQwen2_5, ColQwen2_5_Processor]:
@@ -235,10 +233,11 @@ def latest_retriever(recipe: Recipe) -> tuple[ColQwen2_5, ColQwen2_5_Processor]:
     return ColQwen2_5.from_pretrained(folder, dtype=torch.float32), ColQwen2_5_Processor.from_pretrained(folder)
 
 
-def _save_next(recipe: Recipe, model: ColQwen2_5, processor: ColQwen2_5_Processor) -> None:
+def _save(recipe: Recipe, model: ColQwen2_5, processor: ColQwen2_5_Processor, name: str) -> None:
+    """The retriever, with its query bank; of several processes the first one's."""
     if replicas.rank() == 0:
-        save_checkpoint(model, processor, recipe.models / NEXT)
-        write_query_bank(recipe, recipe.models / NEXT / QUERY_BANK)
+        save_checkpoint(model, processor, recipe.models / name)
+        write_query_bank(recipe, recipe.models / name / QUERY_BANK)
 
 
 def shared(
@@ -275,4 +274,5 @@ def twin(recipe: Recipe) -> None:
     pages_given = given_pages(model, processor, drawn)
     drawn.clear()
     train_twin(model, processor, pages_given, groups, recipe.runs / "twin", recipe.twin_seconds, seed=recipe.seed)
-    save_checkpoint(model, processor, recipe.models / "nano-retriever-single")
+    if replicas.rank() == 0:
+        save_checkpoint(model, processor, recipe.models / "nano-retriever-single")

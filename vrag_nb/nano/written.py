@@ -7,7 +7,7 @@ that stay keep their places on the grid (rotary positions, windows), so that the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import get_vision_positi
 
 from vrag_nb.nano.patches import packed_patches, scaled_patches
 
+PACKED = 4096  # tokens at once, so that many frames of a video do not need masks of gigabytes on a GPU
 BARE = 4  # of 255: a square whose pixels differ less, in every channel, is bare
 
 
@@ -49,15 +50,34 @@ def embed_written(
 
 def hidden_states(
     model: Any, processor: Any, pages: Sequence[Image.Image], written: Sequence[np.ndarray]
-) -> Iterator[torch.Tensor]:
+) -> list[torch.Tensor]:
     """(tokens, width) of each page: last hidden states of a Qwen2.5-VL, without the other squares."""
-    for embedded, positions in written_inputs(model, processor, pages, written):
-        yield model.language_model(
+    done: list[torch.Tensor] = []
+    for packed in _packed(written_inputs(model, processor, pages, written)):
+        embedded, positions = (
+            torch.cat(parts, dim) for parts, dim in zip(zip(*packed, strict=True), (0, 2), strict=True)
+        )
+        lengths = [len(one) for one, _ in packed]
+        places = torch.cat([torch.arange(length, device=embedded.device) for length in lengths])
+        hidden = model.language_model(
             inputs_embeds=embedded[None],
-            position_ids=positions,
-            attention_mask=torch.ones_like(positions[0]),
+            position_ids=torch.cat([places.expand(1, 1, -1), positions]),  # the first row tells pages apart
+            cu_seq_lens_q=_ends(places.new_tensor(lengths)),  # for `attention.block_attention`
             use_cache=False,
         ).last_hidden_state[0]
+        done += hidden.split(lengths)
+    return done
+
+
+def _packed(pages: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> Iterator[list[tuple[torch.Tensor, torch.Tensor]]]:
+    """Pages that go through the language model at once, PACKED tokens or one page at most."""
+    taken: list[tuple[torch.Tensor, torch.Tensor]] = []
+    for page in pages:
+        if taken and sum(len(tokens) for tokens, _ in taken) + len(page[0]) > PACKED:
+            yield taken
+            taken = []
+        taken.append(page)
+    yield taken
 
 
 def written_inputs(
@@ -103,21 +123,43 @@ def see_written(
     patch embedding is `attention.linear_patch_embedding`, its blocks attend by `attention.use_window_attention`.
     """
     patches, grids = (tensor.to(tower.device) for tensor in packed_patches(pages, tower.patch_size))
-    stays = torch.from_numpy(np.concatenate([one.flatten() for one in written])).to(tower.device)
     merged = tower.spatial_merge_unit  # patches a square
-    window_index, ends = get_vision_window_index(grids, tower.spatial_merge_size, tower.window_size, tower.patch_size)
-    order = window_index[stays[window_index]]  # squares, window after window, page after page
-    chosen = (order[:, None] * merged + torch.arange(merged, device=order.device)).flatten()
-    window_of = torch.repeat_interleave(torch.arange(len(ends) - 1, device=ends.device), ends.diff())
-    counts = window_of[stays[window_index].repeat_interleave(merged)].unique_consecutive(return_counts=True)[1]
-    kept = [int(one.sum()) for one in written]
-    windows, whole = _ends(counts), _ends(counts.new_tensor(kept) * merged)
+    index, ends = get_vision_window_index(grids, tower.spatial_merge_size, tower.window_size, tower.patch_size)
+    stays = torch.from_numpy(np.concatenate([one.flatten() for one in written])).to(tower.device)[index]
+    index, windows = index[stays], _numbers(ends.diff() // merged)[stays]
+    order, in_windows = _side_by_side(windows, merged)
+    squares = index[order]  # window after window
+    by_page, in_pages = _side_by_side(_numbers(grids.prod(1) // merged)[squares], merged)
+    chosen, paged, unpaged = (_patches_of(rows, merged) for rows in (squares, by_page, by_page.argsort()))
     hidden = tower.patch_embed(scaled_patches(patches[chosen]))
     rotary = tower.rotary_pos_emb(hidden, get_vision_position_ids(grids, tower.spatial_merge_size)[chosen])
+    rotary_paged = tuple(angles[paged] for angles in rotary)
     for number, block in enumerate(tower.blocks):
-        attended = whole if number in tower.fullatt_block_indexes else windows
-        hidden = block(hidden, cu_seqlens=attended, position_embeddings=rotary)
-    return grids, tower.merger(hidden)[order.argsort()].split(kept)
+        if number in tower.fullatt_block_indexes:
+            hidden = block(hidden[paged], cu_seqlens=in_pages, position_embeddings=rotary_paged)[unpaged]
+        else:
+            hidden = block(hidden, cu_seqlens=in_windows, position_embeddings=rotary)
+    return grids, tower.merger(hidden)[squares.argsort()].split([int(one.sum()) for one in written])
+
+
+def _numbers(lengths: torch.Tensor) -> torch.Tensor:
+    """Of every row the number of its part, where parts of such lengths follow one another."""
+    return torch.repeat_interleave(torch.arange(len(lengths), device=lengths.device), lengths)
+
+
+def _side_by_side(parts: torch.Tensor, merged: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """An order of squares that has those of a part side by side, short parts first, and where in patches parts end.
+
+    parts: the number of each square's part, (n,). So ordered, `attention.window_attention` need not reorder what it is
+    given in every block.
+    """
+    lengths = parts.bincount()
+    order = (lengths[parts] * len(lengths) + parts).argsort(stable=True)
+    return order, _ends(lengths[lengths > 0].sort().values * merged)
+
+
+def _patches_of(squares: torch.Tensor, merged: int) -> torch.Tensor:
+    return (squares[:, None] * merged + torch.arange(merged, device=squares.device)).flatten()
 
 
 def _ends(lengths: torch.Tensor) -> torch.Tensor:

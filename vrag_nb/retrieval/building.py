@@ -324,14 +324,19 @@ def embed_unit(
     whose vectors are wrong.
     """
     arrays: list[np.ndarray] = []
-    for made in _embed_batches(corpus, embedder, list(batches(unit.pages, embedder.batch_size))):
-        arrays += [array.astype(VECTOR_TYPE) for array in made]
+    hubness: list[float] = []
+    _ = embedder.bank_vectors  # embedded here, before each thread asks for it
+    for made, hubs in _embed_batches(corpus, embedder, list(batches(unit.pages, embedder.batch_size))):
+        arrays, hubness = arrays + made, hubness + hubs
         done(len(made))
-    write_unit(folder, unit, identity(embedder), arrays, page_hubness(embedder, arrays))
+    write_unit(folder, unit, identity(embedder), arrays, hubness)
 
 
-def _embed_batches(corpus: Path, embedder: Embedder, cut: Sequence[Sequence[Page]]) -> Iterator[list[np.ndarray]]:
-    """The vectors of every batch, in order."""
+_Embedded = tuple[list[np.ndarray], list[float]]  # the vectors of pages as they are stored, and their hubness
+
+
+def _embed_batches(corpus: Path, embedder: Embedder, cut: Sequence[Sequence[Page]]) -> Iterator[_Embedded]:
+    """What there is to store of every batch, in order."""
     threads = torch.get_num_threads()
     if threads == 1 or not embedder.batches_at_once:
         yield from (_embed_batch(corpus, embedder, batch) for batch in cut)
@@ -343,7 +348,12 @@ def _embed_batches(corpus: Path, embedder: Embedder, cut: Sequence[Sequence[Page
         torch.set_num_threads(threads)  # threads that are begun later take over what was set last
 
 
-def _embed_batch(corpus: Path, embedder: Embedder, batch: Sequence[Page]) -> list[np.ndarray]:
+def _embed_batch(corpus: Path, embedder: Embedder, batch: Sequence[Page]) -> _Embedded:
+    stored = [array.astype(VECTOR_TYPE) for array in _vectors(corpus, embedder, batch)]
+    return stored, page_hubness(embedder, stored)
+
+
+def _vectors(corpus: Path, embedder: Embedder, batch: Sequence[Page]) -> list[np.ndarray]:
     """Pages by their images; chunks of videos by their frames, where the embedder takes these."""
     pages = [page for page in batch if not (embedder.takes_videos and _has_clip(page))]
     images = [page_image(corpus, page) for page in pages]
