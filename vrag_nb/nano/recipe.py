@@ -384,14 +384,20 @@ def run_stages(recipe: Recipe, stages: Sequence[str]) -> None:
     for stage in stages:
         ended = recipe.runs / stage / ENDED
         if stage in BY_NAME and ended.is_file():
-            print(f"stage {stage} has ended; move {ended.parent} away for another round", flush=True)
+            _say(f"stage {stage} has ended; move {ended.parent} away for another round")
             continue
-        print(f"stage {stage}", flush=True)
+        _say(f"stage {stage}")
         with flushed_denormals():
             STAGES[stage](recipe)
         if stage in BY_NAME and replicas.rank() == 0:
             ended.touch()
         replicas.wait()  # the next stage begins with what the first process saves
+
+
+def _say(words: str) -> None:
+    """Of several processes the first one speaks."""
+    if replicas.rank() == 0:
+        print(words, flush=True)
 
 
 def main() -> None:

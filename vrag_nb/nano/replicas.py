@@ -38,7 +38,7 @@ def wait() -> None:
 def average(tensors: Sequence[torch.Tensor]) -> None:
     """Put the mean over all processes into tensors that every process has."""
     if dist.is_initialized() and tensors:
-        flat = torch.cat([tensor.flatten() for tensor in tensors])
+        flat = torch.cat([tensor.flatten().float() for tensor in tensors])  # gloo need not know their format
         dist.all_reduce(flat)
         parts = (flat / dist.get_world_size()).split([tensor.numel() for tensor in tensors])
         for tensor, part in zip(tensors, parts, strict=True):

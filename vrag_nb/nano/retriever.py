@@ -348,6 +348,7 @@ def centre_projection(
     embed_seen_pages(model, processor, pages)
     hook.remove()
     linear.bias.copy_(-(linear.weight.float() @ torch.stack(hidden).mean(0)))
+    replicas.average([linear.bias])  # each process has pages of its own
 
 
 def draw_batch(rng: random.Random, groups: Sequence[QueryGroup], size: int, decks: int) -> tuple[list[str], list[int]]:
