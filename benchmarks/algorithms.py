@@ -37,7 +37,9 @@ def trained(profile: Profile, engine: Any, start: Path, run: Path, dev_limit: in
     """The log of one run, which is made where it is not there."""
     _, questions = profile.training_questions()
     dev = profile.dev_questions(dev_limit)
-    trainer = reinforcement(profile, start, run, questions, dev, profile.load_environment(engine), **changes)
+    trainer = reinforcement(
+        profile, start, run, questions, dev, profile.load_environment(engine, training=True), **changes
+    )
     train(trainer)
     return read_log(run / "log.jsonl")
 

@@ -151,3 +151,19 @@ def test_any_two_texts_get_a_verdict(answer, reference):
 def test_a_number_is_the_same_however_it_is_grouped(value, form):
     assert is_correct(form.format(f"{value:,}"), form.format(value))
     assert not is_correct(form.format(value + 1), form.format(value))
+
+
+@pytest.mark.parametrize(
+    ("answer", "reference", "right"),
+    [
+        ("<5", "<5", True),
+        ("< 5%", "<5%", True),
+        ("≥ 5", ">=5", True),
+        ("<5", ">5", False),
+        ("> 5%", "< 5%", False),
+        ("<5", "5", False),
+        ("<Oslo>", "Oslo", True),
+    ],
+)
+def test_less_and_more_are_not_punctuation(answer, reference, right):
+    assert is_correct(answer, reference) is right

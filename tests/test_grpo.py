@@ -224,6 +224,7 @@ def test_what_cannot_be_scored_or_encoded_moves_nothing(ready: Ready) -> None:
     assert batch["tool_mask"].any(1).tolist() == [False, True, True, True]  # the first one fills up
     assert one._metrics["train"]["unlearned_rate"][-1] == 0.25
     assert one._metrics["train"]["learned_rows"][-1] == 3
+    assert batch["row_weight"].tolist() == [pytest.approx(4 / 3)] * 4, "the mean is over the three with a reward"
     assert math.isfinite(one._compute_loss(one.model, batch).item())
     figures = step_figures([broken, *one.trajectories[1:]], scored, ["letters"])
     assert figures["unscored_rate"] == 0.25
@@ -316,6 +317,13 @@ def test_low_rank_updates_start_from_the_reference_and_leave_it(
 def test_steps_must_come_out_even(tiny_vlm_folder: Path, environment: Environment, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no multiple of micro_batch 3"):
         trainer(tiny_vlm_folder, environment, tmp_path, micro_batch=3)
+
+
+def test_rollouts_are_converted_from_the_models_frame(
+    tiny_vlm_folder: Path, environment: Environment, tmp_path: Path
+) -> None:
+    one = trainer(tiny_vlm_folder, environment, tmp_path, frame="normalised-1000")
+    assert one._actor.policy(1.0).frame == "normalised-1000"  # type: ignore[attr-defined]
 
 
 class FakeEngine:

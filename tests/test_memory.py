@@ -135,3 +135,14 @@ def test_the_loss_is_equation_12_and_masked_segments_get_no_gradient() -> None:
     assert (new.grad[1] == 0).all()  # clipped
     assert (new.grad[0, :2] != 0).all()
     assert new.grad[0, 2] == 0  # not the model's token
+
+
+def test_energies_that_have_faded_away_are_still_shared_out() -> None:
+    one = MemoryGraph("question")
+    one.open("a", [ROOT], "first")
+    one.memorise("a", "kept", [Item(name="p1", priority=5)])
+    one.open("b", ["a"], "second")
+    one.memorise("b", "nothing")
+    found = energies(one, decay=800)
+    assert min(found.values()) > 0
+    assert allocate(found, 1000) == {("a", 0): 1000}

@@ -115,3 +115,10 @@ def test_paired_bootstrap_refuses_different_questions():
         paired_bootstrap([1, 2], [1])
     with pytest.raises(ValueError, match="both by uid"):
         paired_bootstrap({"p": 1.0}, [1])
+
+
+def test_differences_that_are_all_alike_are_not_certain():
+    assert paired_bootstrap([1], [0]) == Interval(value=1, low=-0.95, high=1, n=1)
+    assert paired_bootstrap([0] * 3, [1] * 3).high > 0  # type: ignore[operator]
+    assert paired_bootstrap([1] * 6, [0] * 6).low > 0, "as a sign test: one in 32"  # type: ignore[operator]
+    assert paired_bootstrap([1] * 5, [0] * 5).low < 0  # type: ignore[operator]

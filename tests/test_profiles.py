@@ -174,7 +174,9 @@ def test_a_profile_names_the_agents_protocol(file: Path, tiny_corpus: Path) -> N
         file,
         "  memory:\n    extends: base\n    agent: {kind: vimrag, memory: graph, max_steps: 5}\n"
         "  more:\n    extends: memory\n    agent: {top_k: 1, prompt: vimrag}\n"
-        "  same:\n    extends: base\n    agent: {kind: vrag, top_k: 1}\n",
+        "  same:\n    extends: base\n    agent: {kind: vrag, top_k: 1}\n"
+        "  qwen3:\n    extends: base\n    agent: {kind: vimrag, factor: 32}\n"
+        "    policy: {options: {frame: normalised-1000}}\n",
     )
     engine: Any = RankedEngine()
     environment = load_profile("base", file).load_environment(engine)
@@ -188,6 +190,16 @@ def test_a_profile_names_the_agents_protocol(file: Path, tiny_corpus: Path) -> N
     assert environment.template == load_prompt("vimrag_graph")
     more = load_profile("more", file)
     assert more.memory_settings() == MemorySettings(memory="graph", max_steps=5, top_k=1)
+    assert memory.load_environment(engine, training=True).settings == memory.memory_settings()
+    qwen3 = load_profile("qwen3", file)
+    assert (qwen3.memory_settings().factor, qwen3.memory_settings().memory, qwen3.frame) == (
+        32,
+        "energy",
+        "normalised-1000",
+    )
+    equal = qwen3.load_environment(engine, training=True)
+    assert equal.settings == MemorySettings(memory="multimodal", factor=32)
+    assert memory.frame == "absolute"
     agent = more.load_agent(ScriptedPolicy([""]), engine)
     assert isinstance(agent, VimRAG)
     assert agent.environment.template == load_prompt("vimrag")

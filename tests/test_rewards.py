@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +162,26 @@ def test_what_fails_is_an_error_and_loses_nothing_else() -> None:
     assert "nan" in str(scored[2].error)
     assert "no file" in str(scored[3].error)
     assert scored[1].parts == {"outcome": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (lambda: [math.nan, math.inf], "nan"),
+        (lambda: [None, "much"], "no number"),
+        (lambda: [1.0], "1 values for 2 trajectories"),
+        (lambda: [][1], "IndexError"),
+    ],
+)
+def test_a_part_that_scores_many_may_fail_as_well(given: Callable[[], list[Any]], words: str) -> None:
+    class Together:
+        def many(self, trajectories: Sequence[Trajectory]) -> list[Any]:
+            return given()
+
+    scored = Reward({"outcome": (rewards.outcome, 0.5), "mine": (Together(), 0.5)}).score([trajectory(), trajectory()])
+    assert [one.total for one in scored] == [None, None]
+    assert all(one.parts == {"outcome": 1.0} and str(one.error).startswith("mine: ") for one in scored)
+    assert words in str(scored[0].error) or words == "IndexError"
 
 
 # -- the judge

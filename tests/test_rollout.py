@@ -124,6 +124,27 @@ def test_shared_uids_are_refused(environment: Environment) -> None:
         rollout(ScriptedPolicy(script), environment, [QUESTIONS[0], QUESTIONS[0]], progress=False)
 
 
+def test_what_no_file_can_hold_stops_nothing(environment: Environment, tmp_path: Path) -> None:
+    """Half a character, as an endpoint's JSON may hold, and the probabilities of a model that has diverged."""
+
+    class Odd(ScriptedPolicy):
+        def generate(self, conversations: object, seeds: object = None) -> list[Generation]:
+            found = super().generate(conversations, seeds)  # type: ignore[arg-type]
+            for one in found:
+                one.text = one.text.replace("<answer>4", "<answer>4\ud83d")
+                one.token_ids, one.logprobs = [1], [float("nan") if "<answer>5" in one.text else -0.5]
+            return found
+
+    out = tmp_path / "t.jsonl"
+    rollout(Odd(script), environment, QUESTIONS, out, progress=False)
+    kept = read_trajectories(out)
+    answers = {one.uid: one.answer for one in kept if one.status == "answered"}
+    assert answers == {f"q{i}": "4?" if i == 4 else str(i) for i in range(12) if i != 5}
+    [failed] = [one for one in kept if one.status == "error"]
+    assert failed.uid == "q5"
+    assert "log-probabilities are not finite" in str(failed.error)
+
+
 KILLED = """
 import os, signal, sys
 sys.path.insert(0, {tests!r})

@@ -221,6 +221,21 @@ def test_data_sets_hold_what_the_model_saw(environment: Environment, tiny_corpus
         assert [turn["role"] for turn in row["messages"]] == [m.role for m in trajectory.messages()]
 
 
+def test_two_experts_may_answer_one_question(environment: Environment, tiny_corpus: Path, tmp_path: Path) -> None:
+    """With one sample each they share its uid."""
+    asked = [question(f"q{n}", page=2 - n % 2) for n in range(4)]
+    careful, glancing = (
+        rollout(PrivilegedPlanner(asked, crops=crops), environment, asked, progress=False) for crops in (True, False)
+    )
+    both = [*careful, *glancing]
+    assert len({one.uid for one in both}) == 4
+    for size in range(1, 9):
+        assert len(choose(both, size=size).trajectories) == size
+    rows = json.loads(write_sharegpt(both, PageStore(tiny_corpus), tmp_path).read_text())
+    names = [name for row in rows for name in row["images"]]
+    assert len(set(names)) == len(names) == sum(seen.image is not None for one in both for seen in one.observations)
+
+
 def test_sampling_goes_on_where_it_was(environment: Environment, tmp_path: Path) -> None:
     questions = [question(f"q{n}") for n in range(4)]
     log = tmp_path / "sampled.jsonl"

@@ -12,6 +12,7 @@ from datasets import load_dataset
 from test_sampling import question
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
+from vrag_nb.agent.actions import parse
 from vrag_nb.agent.encoding import ChatEncoder
 from vrag_nb.agent.environment import Environment
 from vrag_nb.agent.observers import Settings
@@ -53,6 +54,24 @@ def test_labels_are_the_assistants_tokens_and_no_others(tiny_vlm_folder: Path, d
         pads = ids == processor.tokenizer.convert_tokens_to_ids("<|image_pad|>")
         assert pads.any()
         assert not (learned & pads).any()
+
+
+def test_boxes_are_learned_in_the_models_frame(tiny_vlm_folder: Path, data: Path) -> None:
+    processor = AutoProcessor.from_pretrained(tiny_vlm_folder)
+    rows = list(load_dataset("parquet", data_files=str(data), split="train").select(range(1)))
+    said = {}
+    for frame in ("absolute", "normalised-1000"):
+        batch = ConversationCollator(ChatEncoder(processor), frame)(rows)  # type: ignore[arg-type]
+        learned = batch["input_ids"][batch["labels"] != IGNORE]
+        said[frame] = processor.tokenizer.decode(learned)
+    shown = read_conversation(rows[0])
+    place = next(n for n, message in enumerate(shown) if message.role == "assistant" and "<bbox>" in message.text)
+    width, height = shown[place - 1].images[-1].size
+    absolute, thousandths = (parse(text[text.index("<bbox>") :])[1].box for text in said.values())
+    assert absolute is not None
+    scaled = [1000 * value / side for value, side in zip(absolute, (width, height) * 2, strict=True)]
+    assert thousandths == pytest.approx(scaled, abs=1)
+    assert said["absolute"].replace(" ", "") != said["normalised-1000"].replace(" ", "")
 
 
 def test_a_loss_on_observations_is_no_loss_of_ours(tiny_vlm_folder: Path, data: Path) -> None:

@@ -246,7 +246,9 @@ def test_grpo_starts_from_a_checkpoint_that_is_named(
     tmp_path: Path, tiny_vlm_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[Path] = []
-    one = SimpleNamespace(load_environment=lambda: None, training_questions=lambda: ([], []), dev_questions=lambda: [])
+    one = SimpleNamespace(
+        load_environment=lambda training: None, training_questions=lambda: ([], []), dev_questions=lambda: []
+    )
     monkeypatch.setattr(stages, "load_profile", lambda name, file: one)
     monkeypatch.setattr(stages, "reinforcement", lambda profile, start, *rest: start)
     monkeypatch.setattr(stages, "train", lambda start: started.append(start) or start)

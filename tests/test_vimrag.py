@@ -30,6 +30,8 @@ from vrag_nb.agent.rollout import rollout
 from vrag_nb.agent.search_client import SearchClient
 from vrag_nb.agent.trajectory import Trajectory, read_trajectories
 from vrag_nb.agent.vimrag import MODEL_OPTIONS, Event, VimRAG, as_question
+from vrag_nb.evaluation.per_question import conduct
+from vrag_nb.learning.rewards import validity
 from vrag_nb.records import Hit, Question
 from vrag_nb.retrieval import server
 from vrag_nb.retrieval.bm25 import Bm25
@@ -233,6 +235,8 @@ def test_faults_after_a_search_leave_its_pages_in_view(tiny_corpus: Path, text: 
     assert session.graph["a"].summary == "x"
     assert trajectory.turns[0].generations == 3
     assert trajectory.generated_tokens == 6
+    assert conduct(trajectory)["invalid_action_rate"] == pytest.approx(1 / 3)
+    assert validity(trajectory) == pytest.approx(2 / 3)
 
 
 def test_what_is_left_out_is_filled_in(tiny_corpus: Path) -> None:

@@ -96,6 +96,7 @@ class VRAGPart(Part):
     padding: float = Field(default=0, ge=0)
     min_pixels: int = Field(default=256 * 784, ge=784)
     max_pixels: int = Field(default=512 * 784, ge=784)
+    factor: int = Field(default=28, ge=1)  # the side of an image token in pixels; Qwen3-VL's is 32
     caption: str = ""
 
 
@@ -111,6 +112,7 @@ class VimRAGPart(Part):
     items: tuple[str, ...] = Field(default=("image",), min_length=1)
     min_pixels: int = Field(default=4 * 784, ge=784)
     max_pixels: int = Field(default=1280 * 784, ge=784)
+    factor: int = Field(default=28, ge=1)  # as VRAG's
     memory_pixels: int = Field(default=5 * 256 * 1024, ge=1)
     memory_items: int = Field(default=5, ge=1)
     decay: float = Field(default=0.1, ge=0)

@@ -233,6 +233,11 @@ class Profile(Part):
             raise self._other_agent("this works on VRAG's turns of search, crop and answer")
         return Settings(**self.agent.model_dump(exclude={"prompt"}))
 
+    @property
+    def frame(self) -> str:
+        """In which the policy's model counts boxes (`agent.policy.Frame`)."""
+        return str(self.policy.options.get("frame", "absolute"))
+
     def memory_settings(self) -> MemorySettings:
         """What VimRAG's task is, likewise."""
         from vrag_nb.agent.memory_session import MemorySettings
@@ -261,15 +266,22 @@ class Profile(Part):
             return VRAG(policy, engine, self.corpus_folder, self.agent.prompt, **settings)
         return VimRAG(policy=policy, engine=engine, corpus=self.corpus_folder, prompt=self.agent.prompt, **settings)
 
-    def load_environment(self, engine: Engine | None = None) -> Environment | MemoryEnvironment:
-        """The search engine and the corpus behind the actions of the profile's kind of agent."""
+    def load_environment(self, engine: Engine | None = None, training: bool = False) -> Environment | MemoryEnvironment:
+        """The search engine and the corpus behind the actions of the profile's kind of agent.
+
+        training: what experts are sampled and policies trained in, where VimRAG's kept images share the pixels equally
+        in place of by their energies (arXiv 2602.12735, appendix F).
+        """
         from vrag_nb.agent.environment import Environment
         from vrag_nb.agent.memory_environment import MemoryEnvironment
 
         engine, agent = engine or self.search_engine(), self.agent
         if isinstance(agent, VRAGPart):
             return Environment(engine, self.corpus_folder, self.settings(), agent.prompt)
-        return MemoryEnvironment(engine, self.corpus_folder, self.memory_settings(), agent.prompt)
+        settings = self.memory_settings()
+        if training and settings.memory == "energy":
+            settings = settings.model_copy(update={"memory": "multimodal"})
+        return MemoryEnvironment(engine, self.corpus_folder, settings, agent.prompt)
 
     def questions(self, limit: int | None = None) -> list[Question]:
         """The evaluation's questions: `limit` of them (default: the profile's own limit), drawn with the profile's

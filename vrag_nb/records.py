@@ -90,6 +90,11 @@ class Question(BaseModel):
         return cls(uid=f"ask-{digest}", query=words, reference_answer="", meta_info=MetaInfo(file_name=""))
 
     @property
+    def has_reference(self) -> bool:
+        """Whether more is known of it than its words."""
+        return bool(self.reference_answer or self.meta_info.file_name)
+
+    @property
     def document(self) -> str:
         """The document's id: its file name without the `.pdf`, or without a video's suffix."""
         name = self.meta_info.file_name

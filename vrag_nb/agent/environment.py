@@ -107,6 +107,7 @@ class Environment:
 
     def accept(self, session: Session, generation: Generation) -> Action | None:
         """Parse a generation into the session's next turn; None when the policy failed, which ends the session."""
+        generation = generation.storable()
         if generation.error is not None:
             self.fail(session, f"policy: {generation.error}")
             return None

@@ -15,6 +15,7 @@ compares against, is `uniform`.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 
 from vrag_nb.agent.memory_graph import ANSWER, MemoryGraph
@@ -38,7 +39,8 @@ def energies(graph: MemoryGraph, decay: float = DECAY, feedback: float = FEEDBAC
         own = [item.priority / 5 * (1 + len(children)) * fading + given for item in node.items]
         found |= {(node.name, number): value for number, value in enumerate(own)}
         means[node.name] = sum(own) / len(own) if own else 0.0
-    return {(node.name, number): found[node.name, number] for node in nodes for number in range(len(node.items))}
+    ordered = [(node.name, number) for node in nodes for number in range(len(node.items))]
+    return {key: max(found[key], sys.float_info.min) for key in ordered}  # a great decay makes zeros of old ones
 
 
 def allocate(energy: Mapping[Key, float], budget: int = BUDGET, top_k: int = TOP_K) -> dict[Key, int]:

@@ -102,6 +102,7 @@ class MemoryEnvironment:
 
         A search is opened in the graph here, so that one which does not fit is not searched for.
         """
+        generation = generation.storable()
         if generation.error is not None:
             self.fail(session, f"policy: {generation.error}")
             return None

@@ -13,9 +13,10 @@ are in shown pixels.
 from __future__ import annotations
 
 import hashlib
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from PIL import Image as PILImage
@@ -102,6 +103,13 @@ class Generation:
     def failed(cls, error: str) -> Generation:
         return cls(text="", finish_reason="error", error=error)
 
+    def storable(self) -> Generation:
+        """This generation without lone surrogates, which no file can hold; an error where its log-probabilities are no
+        numbers, as those of a model that has diverged."""
+        if not all(map(math.isfinite, self.logprobs)):
+            return Generation.failed("the model's log-probabilities are not finite: have its weights diverged?")
+        return replace(self, text=self.text.encode("utf-8", "replace").decode("utf-8"))
+
 
 class Policy(ABC):
     """A model that continues conversations.
@@ -179,3 +187,18 @@ def boxes_to_model(conversation: Conversation, index: int, frame: Frame) -> str:
     if frame == "absolute" or image is None or conversation[index].role != "assistant":
         return text
     return actions.rewrite_box(text, lambda box: _box_between(frame, image, box, to_shown=False))
+
+
+def in_frame(conversation: Conversation, frame: Frame) -> Conversation:
+    """The conversation with every box that is known by its text alone in the model's `frame`.
+
+    What a model wrote is taken by its ids, and these are in its frame as they are.
+    """
+    if frame == "absolute":
+        return conversation
+    return [
+        message
+        if message.token_ids or message.role != "assistant"
+        else replace(message, parts=(Text(boxes_to_model(conversation, index, frame)),))
+        for index, message in enumerate(conversation)
+    ]

@@ -81,6 +81,12 @@ class Turn(BaseModel):
         return 1 + (len(self.memory.replies) if self.memory else 0)
 
     @property
+    def invalid(self) -> int:
+        """How many of its generations were no valid action: the action itself, and VimRAG's failed memorising."""
+        replies = self.memory.replies if self.memory else []
+        return (self.action.kind == "invalid") + sum(bool(reply.notice) for reply in replies)
+
+    @property
     def observations(self) -> list[Observation]:
         """Everything the environment answered, in the order shown."""
         return ([self.observation] if self.observation else []) + self.also_shown
@@ -215,7 +221,7 @@ def recorded(
         uid=session.uid,
         question=session.question.query,
         prompt=session.prompt,
-        reference=session.question if session.question.meta_info.file_name else None,
+        reference=session.question if session.question.has_reference else None,
         turns=session.turns,
         answer=session.answer,
         status=status if session.error is None else "error",

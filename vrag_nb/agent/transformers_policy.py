@@ -19,7 +19,6 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -45,9 +44,8 @@ from vrag_nb.agent.policy import (
     Frame,
     Generation,
     Policy,
-    Text,
-    boxes_to_model,
     boxes_to_shown,
+    in_frame,
 )
 from vrag_nb.agent.views import VIEWS, Mixture, as_views, says_what_it_reads
 from vrag_nb.agent.vision_cache import DEFAULT_CACHE_BYTES, VisionCache, cacheable
@@ -157,12 +155,7 @@ class TransformersPolicy(Policy):
         self.model = self._decoder = None
 
     def _encode(self, conversation: Conversation) -> Encoded:
-        if self.frame != "absolute":  # messages with ids are taken by their ids and need no conversion
-            conversation = [
-                message if message.token_ids else replace(message, parts=_in_frame(conversation, index, self.frame))
-                for index, message in enumerate(conversation)
-            ]
-        encoded = self.encoder.encode(conversation)
+        encoded = self.encoder.encode(in_frame(conversation, self.frame))
         if self.max_prompt_tokens is not None and len(encoded.input_ids) > self.max_prompt_tokens:
             raise ValueError(f"the prompt has {len(encoded.input_ids)} tokens, the limit is {self.max_prompt_tokens}")
         encoded.pixels()
@@ -305,12 +298,6 @@ def _load(folder: str | Path, device: str | None, dtype: str | torch.dtype | Non
     model = model.to(device).eval()
     suit_cpu(model)
     return model
-
-
-def _in_frame(conversation: Conversation, index: int, frame: Frame) -> tuple:
-    if conversation[index].role != "assistant":
-        return conversation[index].parts
-    return (Text(boxes_to_model(conversation, index, frame)),)
 
 
 def _closing_candidates(tokenizer: Any) -> set[int]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from vrag_nb.evaluation.benchmark_report import read_predictions
-from vrag_nb.evaluation.metrics import bootstrap, paired_bootstrap
+from vrag_nb.evaluation.metrics import paired_bootstrap, share_interval
 from vrag_nb.evaluation.published import TABLE_2, VRAG, reward_words
 from vrag_nb.evaluation.tables import Cell, Column, Table
 from vrag_nb.paths import shown_path
@@ -131,5 +131,5 @@ def _over_seeds(values: Sequence[float], by_question: Mapping[str, float] | None
         return None
     found: dict[str, Any] = {"value": sum(values) / len(values), "low": None, "high": None, "n": None}
     if by_question:
-        found = bootstrap(list(by_question.values())).model_dump(mode="json")
+        found = share_interval(list(by_question.values())).model_dump(mode="json")
     return {**found, "seeds": len(values), "spread": [min(values), max(values)]}

@@ -61,7 +61,9 @@ _WAYS_TO_SAY_IT = frozenset(
     }
 )
 _RAISED = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹]+")
-_MINUS = str.maketrans({"−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "’": "'", "‘": "'", "“": '"', "”": '"'})
+_MINUS = str.maketrans(
+    {"−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "’": "'", "‘": "'", "“": '"', "”": '"', "≥": ">=", "≤": "<="}
+)
 _ARTICLES = re.compile(r"(?:(?<=^)|(?<=\s))(?:a|an|the)\s+(?=\S)")  # "Table A" keeps its letter
 _MAGNITUDES = {
     "k": 3, "thousand": 3, "m": 6, "mn": 6, "mio": 6, "million": 6, "millions": 6,
@@ -81,6 +83,7 @@ _NUMBER = re.compile(
 )
 _MONTH = re.compile(r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?(?=\s|$)")
 _DATE_FORMS = ("%Y-%m-%d", "%Y/%m/%d", "%d %B %Y", "%d %b %Y", "%B %d %Y", "%b %d %Y", "%d.%m.%Y")
+_COMPARED = re.compile(r"([<>]=?)\s+(?=\S)")  # "< 5" is "<5"
 _ORDINAL = re.compile(r"(?<=\d)(?:st|nd|rd|th)\b")
 
 
@@ -105,11 +108,20 @@ def _one_spelling(text: str) -> str:
 def normalise(text: str) -> str:
     """The words of an answer in one spelling: lower case, one space, no articles, no punctuation around words."""
     text = _one_spelling(text).translate(_MINUS).casefold()
-    words = [word.strip("\"'`.,;:!?()[]{}<>*_") or word for word in text.split()]
-    words = [word for word in words if any(char.isalnum() or char in "%$€£¥-+" for char in word)]
+    words = [_bare(word) for word in _COMPARED.sub(r"\1", text).split()]
+    words = [word for word in words if any(char.isalnum() or char in "%$€£¥-+<>" for char in word)]
     kept = " ".join(words)
     without = " ".join(_ARTICLES.sub(" ", kept).split())
     return without or kept  # an answer "A" stays one
+
+
+def _bare(word: str) -> str:
+    """A word without punctuation around it; "<5" and ">5" are no 5, "<b>" is."""
+    around = "\"'`.,;:!?()[]{}*_"
+    bare = word.strip(around)
+    if bare.startswith("<") and bare.endswith(">"):
+        bare = bare.strip("<>" + around)
+    return bare or word
 
 
 def is_not_answerable(text: str) -> bool:

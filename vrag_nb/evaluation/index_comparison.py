@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel
 
-from vrag_nb.evaluation.metrics import Interval, bootstrap, recall_at_k
+from vrag_nb.evaluation.metrics import Interval, recall_at_k, share_interval
 from vrag_nb.records import Hit, Question
 from vrag_nb.retrieval.bm25 import Bm25
 from vrag_nb.retrieval.building import build_index
@@ -147,7 +147,7 @@ class _Comparison:
         ranked = {uid: [hit.page_id for hit in hits] for uid, hits in zip(self._gold, rankings, strict=True)}
         return ComparedIndex(
             name=name,
-            recall=bootstrap(list(recall_at_k(ranked, self._gold, self._cut).values()), self._seed),
+            recall=share_interval(list(recall_at_k(ranked, self._gold, self._cut).values()), self._seed),
             cut=self._cut,
             queries_a_second=len(rankings) / max(seconds, 1e-9),
             bytes=sum(file.bytes for index in indexes for file in index.manifest.files.values()),

@@ -16,7 +16,7 @@ from typing import Any
 
 from vrag_nb.evaluation.columns import column_accuracy
 from vrag_nb.evaluation.failures import KINDS, Failure, classify
-from vrag_nb.evaluation.metrics import bootstrap, paired_bootstrap
+from vrag_nb.evaluation.metrics import paired_bootstrap, share_interval
 from vrag_nb.evaluation.per_question import gold_by_turn
 from vrag_nb.evaluation.result_folders import Results, Run, SystemResult
 from vrag_nb.evaluation.tables import Cell, Column, Table
@@ -221,7 +221,7 @@ def _in_group(system: SystemResult, groups: Sequence[Mapping[str, int]], number:
     for run, group in zip(system.runs, groups, strict=True):
         for uid in (uid for uid, one in group.items() if one == number):
             found.setdefault(uid, []).append(run.measures[uid]["accuracy"])
-    return dict(bootstrap([sum(values) / len(values) for values in found.values()]).model_dump(mode="json"))
+    return dict(share_interval([sum(values) / len(values) for values in found.values()]).model_dump(mode="json"))
 
 
 def _turns(run: Run) -> dict[str, int]:

@@ -89,6 +89,9 @@ def paired_bootstrap(
 ) -> Interval:
     """The mean of `a - b`, question by question, and its interval: one that excludes 0 tells the two apart.
 
+    Where all differences are the same, which resampling takes for certain, the interval is that of a sign test: of n
+    alike, so many might have been as large the other way.
+
     a, b: by uid, or in the same order. Raises ValueError when they are not of the same questions.
     """
     if isinstance(a, Mapping) != isinstance(b, Mapping):
@@ -102,7 +105,13 @@ def paired_bootstrap(
         first, second = [float(value) for value in a], [float(value) for value in b]  # type: ignore[arg-type]
     if len(first) != len(second):
         raise ValueError(f"the two are not of the same questions: {len(first)} values against {len(second)}")
-    return bootstrap([one - other for one, other in zip(first, second, strict=True)], seed, samples, level)
+    differences = [one - other for one, other in zip(first, second, strict=True)]
+    found = bootstrap(differences, seed, samples, level)
+    if not differences or len(set(differences)) > 1:
+        return found
+    reach = 2 * differences[0] * (1 - ((1 - level) / 2) ** (1 / len(differences)))
+    ends = sorted((differences[0] - reach, differences[0]))
+    return found.model_copy(update={"low": _rounded(ends[0]), "high": _rounded(ends[1])})
 
 
 def _per_question(measure: Any, ranked: Ranked, gold: Gold) -> dict[str, float]:

@@ -15,10 +15,10 @@ from vrag_nb.agent.trajectory import Trajectory
 def conduct(trajectory: Trajectory, ready_made: int = 0) -> dict[str, float]:
     """How one question was worked on; the first `ready_made` turns are not the model's and count for nothing.
 
-    turns, searches, crops: how many. invalid_action_rate: share of the turns. forced_rate, finish_rate: 1 where the
-    extra last turn was reached, where it ended with an answer. generated_tokens; image_tokens: of everything shown;
-    longest_prompt: tokens of the longest context, left out where the policy does not say; seconds: from start to end,
-    while other questions were in flight.
+    turns, searches, crops: how many. invalid_action_rate: share of what the model was asked to write. forced_rate,
+    finish_rate: 1 where the extra last turn was reached, where it ended with an answer. image_tokens: of everything
+    shown. generated_tokens; longest_prompt: tokens of the longest context; both left out where the policy does not say.
+    seconds: from start to end, while other questions were in flight.
     """
     turns = trajectory.turns[ready_made:]
     kinds = [turn.action.kind for turn in turns]
@@ -28,12 +28,13 @@ def conduct(trajectory: Trajectory, ready_made: int = 0) -> dict[str, float]:
         "crops": float(kinds.count("bbox")),
         "forced_rate": float(any(turn.forced for turn in turns)),
         "finish_rate": float(trajectory.status == "answered"),
-        "generated_tokens": float(trajectory.generated_tokens),
         "image_tokens": float(sum(seen.image_tokens for seen in trajectory.observations)),
         "seconds": trajectory.seconds,
     }
+    if trajectory.generated_tokens or not turns:
+        found["generated_tokens"] = float(trajectory.generated_tokens)
     if turns:
-        found["invalid_action_rate"] = kinds.count("invalid") / len(turns)
+        found["invalid_action_rate"] = sum(turn.invalid for turn in turns) / sum(turn.generations for turn in turns)
     prompts = [turn.prompt_tokens for turn in turns]
     prompts += [reply.prompt_tokens for turn in turns if turn.memory for reply in turn.memory.replies]
     if any(prompts):

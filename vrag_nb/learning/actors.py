@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from peft import PeftModel
 
 from vrag_nb.agent.decoding import DEFAULT_PREFIX_BYTES
-from vrag_nb.agent.policy import Policy
+from vrag_nb.agent.policy import Frame, Policy
 from vrag_nb.agent.transformers_policy import TransformersPolicy
 from vrag_nb.agent.vision_cache import DEFAULT_CACHE_BYTES
 from vrag_nb.agent.vllm_policy import VLLMPolicy
@@ -37,9 +37,12 @@ class Actor(Protocol):
 class ForwardActor:
     """Rolls out with `model` itself (unwrapped; a low-rank update's layers stay in)."""
 
-    def __init__(self, model: Any, processor: Any, max_new_tokens: int, batch_size: int) -> None:
+    def __init__(
+        self, model: Any, processor: Any, max_new_tokens: int, batch_size: int, frame: Frame = "absolute"
+    ) -> None:
         self.model: Any = model.get_base_model() if isinstance(model, PeftModel) else model
         self.processor, self.max_new_tokens, self.batch_size = processor, max_new_tokens, batch_size
+        self.frame: Frame = frame
         self._policies: dict[float, TransformersPolicy] = {}
 
     def policy(self, temperature: float) -> Policy:
@@ -50,6 +53,7 @@ class ForwardActor:
                 temperature=temperature,
                 max_new_tokens=self.max_new_tokens,
                 batch_size=self.batch_size,
+                frame=self.frame,
                 vision_cache_bytes=DEFAULT_CACHE_BYTES,
                 prefix_cache_bytes=DEFAULT_PREFIX_BYTES,
             )
@@ -66,15 +70,20 @@ class ForwardActor:
 class EngineActor:
     """Rolls out with the engine of `generation`, a TRL `VLLMGeneration` in colocate mode."""
 
-    def __init__(self, generation: Any, checkpoint: str, max_new_tokens: int) -> None:
+    def __init__(self, generation: Any, checkpoint: str, max_new_tokens: int, frame: Frame = "absolute") -> None:
         self.generation, self.checkpoint, self.max_new_tokens = generation, checkpoint, max_new_tokens
+        self.frame: Frame = frame
         self._loaded: int | None = None
         self._policies: dict[float, VLLMPolicy] = {}
 
     def policy(self, temperature: float) -> Policy:
         if temperature not in self._policies:
             self._policies[temperature] = VLLMPolicy(
-                self.checkpoint, engine=self.generation.llm, temperature=temperature, max_new_tokens=self.max_new_tokens
+                self.checkpoint,
+                engine=self.generation.llm,
+                temperature=temperature,
+                max_new_tokens=self.max_new_tokens,
+                frame=self.frame,
             )
         return self._policies[temperature]
 

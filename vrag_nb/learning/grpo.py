@@ -180,13 +180,14 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
         """Who rolls out. Raises ValueError where the weights lie in parts and the model itself should act."""
         settings = self.settings
         if settings.rollouts == "vllm":
-            return EngineActor(self.vllm_generation, settings.checkpoint, settings.max_new_tokens)
+            return EngineActor(self.vllm_generation, settings.checkpoint, settings.max_new_tokens, settings.frame)
         if weights_are_sharded(self.accelerator):
             raise ValueError(
                 "the weights lie in parts on several cards, and no process has a whole model: set rollouts: vllm"
             )
         model = self.accelerator.unwrap_model(self.model)
-        return ForwardActor(model, self.processing_class, settings.max_new_tokens, settings.rollout_batch)
+        processor, tokens = self.processing_class, settings.max_new_tokens
+        return ForwardActor(model, processor, tokens, settings.rollout_batch, settings.frame)
 
     def _act(self, questions: Sequence[Question], temperature: float, seed: int = 0) -> list[Trajectory]:
         """A trajectory for each question, in order."""
@@ -258,8 +259,9 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
     ) -> tuple[list[Sampled], torch.Tensor, float]:
         """The segments that are learned from, the shortest first, their advantages, and what each counts in the mean.
 
-        TRL cuts a step's rows into equal parts, and gathers figures of them that every process must have as many of:
-        rows without a learned token fill the last part.
+        The mean is over the segments of trajectories with a reward: one without moves nothing. TRL cuts a step's rows
+        into equal parts, and gathers figures of them that every process must have as many of: rows without a learned
+        token fill the last part.
         """
         rows = [self._samples(one, got) for one, got in zip(trajectories, scored, strict=True)]
         everything = [(sample, place) for place, own in enumerate(rows) for sample in own]
@@ -267,22 +269,23 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
         samples = [sample for sample, _ in learned]
         advantages = advantages[torch.tensor([place for _, place in learned], dtype=torch.long)]
         unlearned = sum(not any(sample.written) for sample, _ in everything)
+        rewarded = sum(scored[place].total is not None for _, place in everything)
         counts = self.accelerator.gather(
-            torch.tensor([[len(everything), unlearned, len(samples)]], device=self.accelerator.device)
+            torch.tensor([[len(everything), unlearned, rewarded, len(samples)]], device=self.accelerator.device)
         )
-        everyones, unlearned, _ = counts.sum(0).tolist()
+        everyones, unlearned, rewarded, _ = counts.sum(0).tolist()
         metrics = self._metrics[self._mode]
         metrics["unlearned_rate"].append(unlearned / everyones)
-        metrics["learned_rows"].append(float(counts[:, 2].sum()))
+        metrics["learned_rows"].append(float(counts[:, -1].sum()))
         if self.settings.algorithm == "ggpo":
             metrics["masked_share"] = gather_object(metrics["masked_share"])
         args: Any = self.args
         parts = args.steps_per_generation
-        missing = max(1, -(-int(counts[:, 2].max()) // parts)) * parts - len(samples)
+        missing = max(1, -(-int(counts[:, -1].max()) // parts)) * parts - len(samples)
         samples += [self._nothing(trajectories[0])] * missing
         order = sorted(range(len(samples)), key=lambda row: (len(samples[row].completion), len(samples[row].prompt)))
         advantages = torch.cat([advantages, advantages.new_zeros(missing)])[order]
-        return [samples[row] for row in order], advantages, len(samples) * len(counts) / everyones
+        return [samples[row] for row in order], advantages, len(samples) * len(counts) / max(1, rewarded)
 
     def _tensors(self, samples: Sequence[Sampled]) -> dict[str, Any]:
         """Segments as TRL names them, (rows, tokens) each: prompts padded on the left, completions on the right; and

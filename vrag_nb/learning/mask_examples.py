@@ -1,7 +1,7 @@
 """One right and one wrong trajectory to show GGPO's mask on (VimRAG, arXiv 2602.12735, equation 11).
 
-No small model of this repository speaks VimRAG's protocol yet, so the privileged planner plays; for the wrong one it is
-told a wrong answer. Searches, pages and graphs are those of the real environment.
+The privileged planner plays, so that there is a right one whatever a model can do; for the wrong one it is told a wrong
+answer. Searches, pages and graphs are those of the real environment.
 """
 
 from __future__ import annotations

@@ -101,9 +101,9 @@ def brevity(trajectory: Trajectory) -> float:
 
 
 def validity(trajectory: Trajectory) -> float:
-    """The share of turns that are valid actions; upstream lets an invalid one cost its turn and nothing more."""
-    kinds = [turn.action.kind for turn in trajectory.turns]
-    return 1 - kinds.count("invalid") / len(kinds) if kinds else 0.0
+    """The share of generations that are valid actions; upstream lets an invalid one cost its turn and nothing more."""
+    written = sum(turn.generations for turn in trajectory.turns)
+    return 1 - sum(turn.invalid for turn in trajectory.turns) / written if written else 0.0
 
 
 def finish(trajectory: Trajectory) -> float:
@@ -218,15 +218,34 @@ class Reward:
 
 def _values(part: Part | BatchPart, trajectories: Sequence[Trajectory]) -> list[float | Exception]:
     if isinstance(part, BatchPart):
-        return list(part.many(trajectories))
+        return _values_together(part, trajectories)
     return [_value(part, trajectory) for trajectory in trajectories]
+
+
+def _values_together(part: BatchPart, trajectories: Sequence[Trajectory]) -> list[float | Exception]:
+    try:
+        given = list(part.many(trajectories))
+    except Exception as error:  # the other trajectories, and parts, are not lost for it
+        return [error] * len(trajectories)
+    if len(given) != len(trajectories):
+        return [RewardError(f"the part gave {len(given)} values for {len(trajectories)} trajectories")] * len(
+            trajectories
+        )
+    return [value if isinstance(value, Exception) else _finite(value) for value in given]
 
 
 def _value(part: Part, trajectory: Trajectory) -> float | Exception:
     try:
-        value = float(part(trajectory))
+        return _finite(part(trajectory))
     except Exception as error:  # one broken trajectory must not lose the others
         return error
+
+
+def _finite(given: Any) -> float | RewardError:
+    try:
+        value = float(given)
+    except (TypeError, ValueError):
+        return RewardError(f"the part gave {given!r}, which is no number")
     return value if math.isfinite(value) else RewardError(f"the part gave {value}")
 
 

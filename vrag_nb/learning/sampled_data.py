@@ -94,11 +94,12 @@ def write_sharegpt(trajectories: Sequence[Trajectory], pages: Pages, out: Path) 
     """
     out = Path(out)
     (out / "images").mkdir(parents=True, exist_ok=True)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for trajectory in trajectories:
         for number, conversation in enumerate(conversations(trajectory, pages)):
             names: list[str] = []
             stem = f"{trajectory.uid}_{number}" if number else trajectory.uid
+            stem = f"{len(rows)}_{stem}"  # two experts may have answered one question
             turns = [
                 {"role": message.role, "content": _with_images(message.parts, names, stem, out)}
                 for message in conversation

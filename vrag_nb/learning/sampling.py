@@ -97,26 +97,28 @@ def choose(
 
 
 def _identity(trajectory: Trajectory, grid: int = 28) -> tuple[Any, ...]:
-    """The question and its actions, boxes rounded to whole image squares."""
+    """The question and its actions, boxes rounded to whole image squares; of VimRAG what was written down as well."""
     question = trajectory.uid.partition("#")[0]
     actions = [
         (turn.action.kind, turn.action.query, turn.action.box and tuple(round(v / grid) for v in turn.action.box))
         for turn in trajectory.turns
     ]
-    return question, *actions
+    replies = (reply for turn in trajectory.turns if turn.memory for reply in turn.memory.replies)
+    memory = [node["parents"] for node in trajectory.graph or []]
+    return question, *actions, *(reply.action.model_dump_json() for reply in replies), str(memory)
 
 
 def _balanced(trajectories: Sequence[Trajectory], size: int, seed: int) -> list[Trajectory]:
     """One after another: of the number of turns that is rarest so far, the rarest actions, the rarest question."""
-    waiting = random.Random(seed).sample(list(trajectories), len(trajectories))
+    waiting = random.Random(seed).sample(range(len(trajectories)), len(trajectories))
     counts: Counter[Any] = Counter()
-    taken: set[str] = set()
+    taken: set[int] = set()
     while len(taken) < size:
-        best = min(waiting, key=lambda one: [counts[trait] for trait in _traits(one)])
-        waiting.remove(best)
-        taken.add(best.uid)
-        counts.update(_traits(best))
-    return [trajectory for trajectory in trajectories if trajectory.uid in taken]
+        place = min(waiting, key=lambda one: [counts[trait] for trait in _traits(trajectories[one])])
+        waiting.remove(place)
+        taken.add(place)
+        counts.update(_traits(trajectories[place]))
+    return [trajectories[place] for place in sorted(taken)]
 
 
 def _traits(trajectory: Trajectory) -> tuple[Any, ...]:
@@ -130,7 +132,7 @@ def account(expert: str, trajectories: Sequence[Trajectory]) -> dict[str, Any]:
         "expert": expert,
         "trajectories": len(trajectories),
         "turns": len(turns),
-        "generated tokens": sum(one.generated_tokens for one in trajectories),
+        "generated tokens": sum(one.generated_tokens for one in trajectories) or None,  # a policy may not say
         "seconds": round(sum(one.seconds for one in trajectories), 1),
         "errors": sum(one.status == "error" for one in trajectories),
         "right and clean": sum(fault(one, (1, 10**6)) is None for one in trajectories),

@@ -22,7 +22,8 @@ from pydantic import Field
 from transformers import AutoProcessor, TrainerCallback
 from trl import SFTConfig, SFTTrainer
 
-from vrag_nb.agent.encoding import ChatEncoder
+from vrag_nb.agent.encoding import ChatEncoder, Encoded
+from vrag_nb.agent.policy import Frame, in_frame
 from vrag_nb.learning.curves import CurveLog
 from vrag_nb.learning.length_groups import LengthGroups
 from vrag_nb.learning.sampled_data import read_conversation, read_rows
@@ -54,24 +55,27 @@ class SFTSettings(ModelSettings):
 class ConversationCollator:
     """Rows of `sampled_data.write_dataset` to model inputs, with labels on the assistant's tokens only."""
 
-    def __init__(self, encoder: ChatEncoder) -> None:
+    def __init__(self, encoder: ChatEncoder, frame: Frame = "absolute") -> None:
         self.encoder = encoder
+        self.frame: Frame = frame
 
     def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
-        encoded = [self.encoder.encode(read_conversation(row), reply=False) for row in rows]
+        encoded = [_encoded(row, self.encoder, self.frame) for row in rows]
         inputs = self.encoder.collate(encoded, padding_side="right")
         written = inputs.pop("model_mask")
         inputs["labels"] = inputs["input_ids"].masked_fill(~written, IGNORE)
         return inputs
 
 
-def load_rows(path: str | Path, encoder: ChatEncoder, max_length: int) -> tuple[Dataset, int]:
+def load_rows(
+    path: str | Path, encoder: ChatEncoder, max_length: int, frame: Frame = "absolute"
+) -> tuple[Dataset, int]:
     """The rows that fit, with their tokens in column LENGTH (in place of one the file may have), and how many did not.
 
     Raises ValueError naming the file when none is left.
     """
     rows = read_rows(path)
-    lengths = [_length(row, encoder) for row in rows]
+    lengths = [len(_encoded(row, encoder, frame).input_ids) for row in rows]
     fits = [index for index, length in enumerate(lengths) if length <= max_length]
     if not fits:
         raise ValueError(f"{path}: no trajectory has at most {max_length} tokens: raise max_length, or sample again")
@@ -80,8 +84,8 @@ def load_rows(path: str | Path, encoder: ChatEncoder, max_length: int) -> tuple[
     return rows.select(fits).add_column(LENGTH, [lengths[index] for index in fits]), len(rows) - len(fits)
 
 
-def _length(row: dict[str, Any], encoder: ChatEncoder) -> int:
-    return len(encoder.encode(read_conversation(row), reply=False).input_ids)
+def _encoded(row: dict[str, Any], encoder: ChatEncoder, frame: Frame) -> Encoded:
+    return encoder.encode(in_frame(read_conversation(row), frame), reply=False)
 
 
 class ResumableTrainer(RestoresWeights, SFTTrainer):
@@ -119,7 +123,7 @@ def sft_trainer(settings: SFTSettings, callbacks: Sequence[TrainerCallback] = ()
     """A trainer, ready to run. Raises ValueError for data that does not fit, or QLoRA without a CUDA card."""
     processor = AutoProcessor.from_pretrained(settings.checkpoint)
     encoder = ChatEncoder(processor)
-    rows, too_long = load_rows(settings.data, encoder, settings.max_length)
+    rows, too_long = load_rows(settings.data, encoder, settings.max_length, settings.frame)
     if too_long:
         print(f"{too_long} trajectories have more than {settings.max_length} tokens and are left out")
     return ResumableTrainer(
@@ -127,7 +131,7 @@ def sft_trainer(settings: SFTSettings, callbacks: Sequence[TrainerCallback] = ()
         args=_arguments(settings),
         train_dataset=rows,
         processing_class=processor,
-        data_collator=ConversationCollator(encoder),
+        data_collator=ConversationCollator(encoder, settings.frame),
         peft_config=settings.adapter(),
         callbacks=[CurveLog(Path(settings.out) / "log.jsonl"), *callbacks],
     )

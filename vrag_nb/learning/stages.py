@@ -110,7 +110,7 @@ def finetune(
     profile: Profile, data: Path, out: Path, callbacks: Sequence[TrainerCallback] = (), **changes: Any
 ) -> Path:
     """Fine-tune the profile's base on a sampled data set; the folder of the tuned model. `changes`: of SFTSettings."""
-    given = {"seed": profile.taught.seed, **profile.taught.sft, **changes}
+    given = {"seed": profile.taught.seed, "frame": profile.frame, **profile.taught.sft, **changes}
     settings = SFTSettings(checkpoint=profile.base_checkpoint, data=str(data), out=str(out), **given)
     about = {"settings": _without_places(settings), "base": _weights(settings.checkpoint)}
     claim(out, {**about, "data": _sha256(Path(data))})
@@ -136,7 +136,7 @@ def reinforcement(
     A run that is there with fewer steps goes on, unless its warm-up is a share of them. Its trajectories are written to
     `out/trajectories`, and to wandb where a run of it is open.
     """
-    given = {"seed": profile.taught.seed, **profile.taught.grpo, **changes}
+    given = {"seed": profile.taught.seed, "frame": profile.frame, **profile.taught.grpo, **changes}
     settings = GRPOSettings(checkpoint=str(checkpoint), out=str(out), **given)
     chosen = reward or profile.load_reward()
     said = _without_places(settings)
@@ -230,7 +230,7 @@ def _run_stage(stage: str, profile: Profile, out: Path, start: str | None = None
         return shown_path(finetune(profile, data, out / "sft"))
     if stage == "grpo":
         _need(tuned / "config.json", "sft", ", or name a checkpoint with --start")
-    environment = profile.load_environment()
+    environment = profile.load_environment(training=True)
     for_sampling, for_learning = profile.training_questions()
     if stage == "sample":
         return f"{len(sample_experts(profile, for_sampling, environment, out / 'sampled').chosen.trajectories)} chosen"

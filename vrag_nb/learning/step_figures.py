@@ -13,7 +13,7 @@ from vrag_nb.learning.rewards import Scored
 def step_figures(
     trajectories: Sequence[Trajectory], scored: Sequence[Scored], parts: Sequence[str]
 ) -> dict[str, float]:
-    """Means over a step: reward and its parts, invalid actions a turn, turns, searches, crops, tokens.
+    """Means over a step: reward and its parts, invalid actions a generation, turns, searches, crops, tokens.
 
     finish_rate: of trajectories with an answer. forced_rate: of those that had to be asked for it on the extra turn.
     """
@@ -26,7 +26,7 @@ def step_figures(
         "reward_std": float(torch.tensor(totals).std()) if len(totals) > 1 else 0.0,
         **{f"reward/{name}": _mean([one.parts[name] for one in scored if name in one.parts]) for name in parts},
         "unscored_rate": 1 - len(totals) / count,
-        "invalid_action_rate": kinds.count("invalid") / max(1, len(kinds)),
+        "invalid_action_rate": sum(turn.invalid for turn in turns) / max(1, sum(turn.generations for turn in turns)),
         "finish_rate": sum(one.answer is not None for one in trajectories) / count,
         "forced_rate": sum(any(turn.forced for turn in one.turns) for one in trajectories) / count,
         "turns": len(turns) / count,

@@ -16,6 +16,7 @@ from transformers import AutoModelForImageTextToText, PreTrainedModel, TrainerSt
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
+from vrag_nb.agent.policy import Frame
 from vrag_nb.attention import suit_cpu
 from vrag_nb.denormals import flushed_denormals
 from vrag_nb.folder_lock import alone_in
@@ -32,7 +33,8 @@ class ModelSettings(BaseModel):
     """Which weights a training run starts from and which of them learn.
 
     lora_rank 0 trains all weights that are not frozen. quantise: load the base in 4 bits (QLoRA; needs a CUDA card and
-    bitsandbytes). dtype: of the loaded weights; on a CUDA card float32 ones are trained under bfloat16 autocast.
+    bitsandbytes). dtype: of the loaded weights; on a CUDA card float32 ones are trained under bfloat16 autocast. frame:
+    in which the model counts boxes, as of its policy (`agent.policy.Frame`).
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -44,6 +46,7 @@ class ModelSettings(BaseModel):
     quantise: bool = False
     dtype: Literal["float32", "bfloat16"] = "float32"
     gradient_checkpointing: bool = False
+    frame: Frame = "absolute"
 
     def load(self) -> PreTrainedModel:
         """The model, frozen where it is to be. Raises ValueError for 4 bits without a CUDA card or without LoRA."""
