@@ -284,6 +284,22 @@ def test_errors_are_rows_and_count_as_wrong(run, tmp_path):
     assert rows[1]["found_pages"] == PAGE_IDS
 
 
+def test_a_server_that_is_away_is_no_accuracy_of_zero(run, capsys):
+    class Away(RankedEngine):
+        def search(self, queries, top_k=3):
+            raise ConnectionError("nobody there")
+
+    with pytest.raises(ValueError, match=r"none of 3 searches was answered; question q1: ConnectionError: nobody"):
+        run(engine=Away())
+    bad = QUESTIONS[0].model_copy(update={"query": "fail", "uid": "bad"})
+    metrics = run(systems=["vanilla_top1"], questions=[bad, *QUESTIONS])
+    capsys.readouterr()
+    report.print_metrics(metrics)
+    said = capsys.readouterr().err
+    assert "1 of 4 searches failed and count as finding nothing; question bad: RuntimeError: the index is gone" in said
+    assert "vanilla_top1: 1 of 4 ended in an error and count as wrong; question bad: search: RuntimeError" in said
+
+
 def test_questions_without_any_gold_page_leave_retrieval_empty(run):
     metrics = run(systems=["no_retrieval"], questions=QUESTIONS[2:])
     assert metrics["retrieval"]["recall@1"] == {"value": None, "low": None, "high": None, "n": 0}

@@ -34,5 +34,8 @@ def test_engines_are_searched_deeper_than_asked() -> None:
     engine = FusedEngine([Fixed("x_1", "x_2"), Fixed("y_1", "x_2")])  # type: ignore[list-item]
     assert [[hit.page_id for hit in hits] for hits in engine.search(["one", "two"], 1)] == [["x_2"], ["x_2"]]
     assert [hit.page_id for hit in engine.search_in_document(["one"], "x", 2)[0]] == ["x_2", "x_1"]
+    for search in (engine.search, lambda queries, top_k: engine.search_in_document(queries, "x", top_k)):
+        with pytest.raises(ValueError, match="top_k 0 must be 1 or more"):
+            search(["one"], 0)
     with pytest.raises(ValueError, match="no engines"):
         FusedEngine([])

@@ -13,7 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
-from vrag_nb.records import Page, write_pages
+from vrag_nb.records import Page, read_pages, write_pages
 from vrag_nb.retrieval import building
 from vrag_nb.retrieval.bm25 import Bm25, words
 from vrag_nb.retrieval.building import build_index
@@ -21,6 +21,7 @@ from vrag_nb.retrieval.embedders import Embedder, load_embedder, register
 from vrag_nb.retrieval.engine import SearchEngine
 from vrag_nb.retrieval.index import MultiVectorIndex, maxsim, open_index, pool_tokens
 from vrag_nb.retrieval.storage import IndexCorruptError, IndexMismatchError
+from vrag_nb.retrieval.token_budget import squeezed
 
 BENCHMARK = Path(__file__).parents[1] / "benchmarks" / "interruption.py"
 TEXTS = ["apples and pears", "pears and plums", "plums only", "", "a table of numbers 1,234.5", "apples again"]
@@ -428,3 +429,18 @@ def test_a_killed_build_ends_with_the_same_bytes(tmp_path):
     build(corpus, index, toy, shard_pages=4)
     assert len(toy.embedded) <= 24 - 2 * 4
     assert contents(index) == contents(tmp_path / "calm")
+
+
+def test_a_page_like_a_line_is_squeezed(tiny, tmp_path):
+    """transformers refuses pages more than 200 times as long as they are wide."""
+    line = Image.new("RGB", (5000, 4), "red")
+    assert squeezed(line).size == (5000, 26)
+    assert squeezed(squeezed(line)).size == (5000, 26)
+    assert squeezed(noise(200, 1)).size == (200, 2)
+    usual = noise(30, 40)
+    assert squeezed(usual) is usual
+    corpus = make_corpus(tmp_path / "corpus", ["a line", "a page"])
+    page = read_pages(corpus)[0]
+    line.save(corpus / page.image)
+    report = build(corpus, tmp_path / "index", load_embedder("nano-colqwen2_5", tiny, device="cpu", dtype="float32"))
+    assert report.embedded == 2

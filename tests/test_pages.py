@@ -7,11 +7,13 @@ from pathlib import Path
 import pymupdf
 import pytest
 from PIL import Image
+from pydantic import ValidationError
 
+from vrag_nb.agent.pages import PageStore
 from vrag_nb.documents.names import find_sources
 from vrag_nb.documents.pages import page_image, page_path, prepare_corpus
 from vrag_nb.documents.workers import TaskPool, WorkerDied
-from vrag_nb.records import Page, read_pages
+from vrag_nb.records import MetaInfo, Page, Question, read_pages
 
 BENCHMARK = Path(__file__).parents[1] / "benchmarks" / "interruption.py"
 
@@ -83,6 +85,29 @@ def test_names_are_unique_safe_and_stable(tmp_path):
     assert not others
 
 
+@pytest.mark.parametrize(
+    ("file", "document"),
+    [
+        ("report.pdf", "report"),
+        ("REPORT.PDF", "REPORT"),
+        ("photo.JPG", "photo"),
+        ("Clip.MP4", "Clip"),
+        ("north/report.pdf", "north__report"),
+        ("a:b?.pdf", "a_b_"),
+        ("cafe\u0301.pdf", "caf\u00e9"),
+        ("2023.acl-long.386.pdf", "2023.acl-long.386"),
+        ("deck", "deck"),
+        ("", ""),
+    ],
+)
+def test_a_question_names_the_document_that_prep_makes_of_the_file(file, document):
+    meta = MetaInfo(file_name=file, reference_page=[1])
+    question = Question(uid="q", query="what?", reference_answer="a", meta_info=meta)
+    assert question.document == document
+    with pytest.raises(ValidationError, match="greater than 0"):
+        MetaInfo(file_name=file, reference_page=[0])
+
+
 def test_bad_files_are_named_and_the_rest_goes_on(tmp_path):
     documents, corpus = tmp_path / "documents", tmp_path / "corpus"
     make_pdf(documents / "good.pdf", ["fine"])
@@ -143,6 +168,29 @@ def test_a_rerun_renders_only_what_changed(tmp_path):
     (corpus / "pages" / "c_1.png").unlink()
     assert prepare(documents, corpus).rendered == 1
     assert prepare(documents, corpus, max_pages=7).rendered == 2, "other settings, other bytes"
+
+
+def test_a_page_image_that_was_cut_short_is_rendered_again(tmp_path):
+    documents, corpus = tmp_path / "documents", tmp_path / "corpus"
+    make_pdf(documents / "a.pdf", ["one", "two"])
+    prepare(documents, corpus)
+    first, cut = snapshot(corpus), corpus / "pages" / "a_2.png"
+    cut.write_bytes(cut.read_bytes()[:-200])
+    with pytest.raises(ValueError, match=r"page a_2: .*a_2\.png cannot be read .*prepare the corpus again"):
+        PageStore(corpus).image("a_2")
+    assert prepare(documents, corpus).rendered == 1, "of one document"
+    assert snapshot(corpus) == first
+
+
+def test_a_pdf_that_had_to_be_repaired_says_so(tmp_path):
+    documents, corpus = tmp_path / "documents", tmp_path / "corpus"
+    make_pdf(documents / "half.pdf", ["one", "two"])
+    whole = (documents / "half.pdf").read_bytes()
+    (documents / "half.pdf").write_bytes(whole[: whole.rindex(b"xref")])
+    report = prepare(documents, corpus)
+    assert report.pages == 2
+    assert {note.page for note in report.notes} == {1, 2}
+    assert all("damaged PDF that was repaired" in note.reason for note in report.notes)
 
 
 def test_folders_that_are_not_ours_are_refused(tmp_path):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import io
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +17,7 @@ import pytest
 import torch
 from conftest import RankedEngine, make_question, serving
 from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
 from PIL import Image as PILImage
 from transformers import AutoModelForImageTextToText, AutoProcessor, LogitsProcessor, LogitsProcessorList
 
@@ -328,6 +330,12 @@ def test_a_whole_rollout(tiny_vlm_folder: Path, tiny_corpus: Path, tmp_path: Pat
 # -- OpenAI-compatible endpoints
 
 
+async def dripping() -> AsyncIterator[bytes]:
+    for _ in range(100):
+        yield b" "
+        await asyncio.sleep(0.05)
+
+
 class Endpoint:
     """A local endpoint: its models say what tests need, its requests are kept."""
 
@@ -350,20 +358,26 @@ class Endpoint:
             self.failures += 1
             return JSONResponse({"error": {"message": "busy"}}, status_code=503)
         if behaviour == "meets":  # answers only when four requests are here at once
-            import asyncio
-
             await asyncio.to_thread(self.everyone.wait)
+        if behaviour == "page":
+            return HTMLResponse("<html>welcome</html>")
+        if behaviour == "mute":
+            return {"id": "x", "object": "chat.completion", "created": 0, "model": "m", "choices": [{"index": 0}]}
+        if behaviour == "drips":
+            return StreamingResponse(dripping(), media_type="application/json")
         content = behaviour if "<" in behaviour else "<answer>42</answer> and more"
         reason = "length" if behaviour.endswith("hm") else "stop"
         message: dict[str, Any] = {"role": "assistant", "content": content}
         if behaviour.startswith("thinks"):
             message |= {"content": behaviour.partition(" ")[2], "reasoning_content": " Is it </search>? \n"}
+        if behaviour == "parts":
+            message["content"] = [{"type": "text", "text": "<answer>4"}, {"type": "text", "text": "2</answer>"}]
         if behaviour == "calls":
             function = {"name": "add_answer_node", "arguments": '{"answer": "é"}'}
             calls = [{"id": "1", "type": "function", "function": function}]
             message |= {"content": "an </answer>", "tool_calls": calls}
         choice = {"index": 0, "finish_reason": reason, "message": message}
-        usage = {"prompt_tokens": 17, "completion_tokens": 3, "total_tokens": 20}
+        usage = {"prompt_tokens": None if behaviour == "parts" else 17, "completion_tokens": 3, "total_tokens": 20}
         base = {"id": "x", "object": "chat.completion", "created": 0, "model": behaviour}
         return {**base, "choices": [choice], "usage": usage}
 
@@ -483,6 +497,34 @@ def test_passing_failures_are_retried_and_lasting_ones_reported(endpoint: Endpoi
     assert "sk-very-secret" not in (generation.error or "")
     [generation] = OpenAIPolicy("gone", "http://127.0.0.1:9/v1", api_key_env=secret, retries=0).generate([SHORT])
     assert "APIConnectionError" in (generation.error or "")
+
+
+def test_an_endpoint_may_answer_anything(endpoint: Endpoint) -> None:
+    for behaviour, words in (("page", "is no chat completion: is base_url"), ("mute", "without a message")):
+        found = OpenAIPolicy(behaviour, endpoint.url, api_key_env=None, retries=0).generate([SHORT] * 3)
+        assert all(words in str(one.error) for one in found), [one.error for one in found]
+    [found] = OpenAIPolicy("parts", endpoint.url, api_key_env=None).generate([SHORT])
+    assert (found.text, found.prompt_tokens) == ("<answer>42</answer>", 0)
+
+
+def test_an_answer_that_comes_drop_by_drop_is_not_waited_for(endpoint: Endpoint) -> None:
+    started = time.monotonic()
+    [found] = OpenAIPolicy("drips", endpoint.url, api_key_env=None, retries=0, timeout=0.3).generate([SHORT])
+    assert "the answer was not there after 0.3 seconds" in str(found.error)
+    assert time.monotonic() - started < 4
+
+
+def test_answers_of_another_endpoint_are_others(endpoint: Endpoint) -> None:
+    one = OpenAIPolicy("m", endpoint.url, api_key="sk-secret")
+    others = [
+        OpenAIPolicy("m", "http://127.0.0.1:9/v1", api_key_env=None),
+        OpenAIPolicy("m", endpoint.url, api_key_env=None, max_new_tokens=7),
+        OpenAIPolicy("m", endpoint.url, api_key_env=None, enable_thinking=True),
+        OpenAIPolicy("m", endpoint.url, api_key_env=None, extra_body={"a": 1}),
+    ]
+    assert one.identity == OpenAIPolicy("m", endpoint.url, api_key="sk-other").identity
+    assert all(other.identity != one.identity for other in others)
+    assert "sk-" not in str(one.identity)
 
 
 def test_a_missing_key_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -265,3 +265,12 @@ def test_accelerate_takes_the_launch_file() -> None:
     found = ClusterConfig.from_yaml_file(str(Path(stages.__file__).with_name("zero3.yaml")))
     assert str(found.distributed_type).endswith("DEEPSPEED")
     assert found.deepspeed_config["zero_stage"] == 3
+
+
+@pytest.mark.parametrize(("stage", "name"), [("sft", "learning_rat"), ("grpo", "stpes")])
+def test_a_misspelt_setting_of_a_later_stage_is_said_before_sampling(
+    tiny_corpus: Path, tiny_vlm_folder: Path, tmp_path: Path, stage: str, name: str
+) -> None:
+    one = profile(tiny_corpus, tiny_vlm_folder, **{stage: {name: 3}})
+    with pytest.raises(ProfileError, match=rf"field learning\.{stage}\.{name}: Extra inputs"):
+        sample_experts(one, [question("q")], None, tmp_path)  # type: ignore[arg-type]

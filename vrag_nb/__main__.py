@@ -28,14 +28,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         return int(options.function(options) or 0)
-    except (ValueError, FileNotFoundError, NotADirectoryError, PermissionError) as error:
-        return _say(error, 2)
     except KeyboardInterrupt:
         print("\ninterrupted; the same command goes on where it was", file=sys.stderr)
         return 130
     except BrokenPipeError:  # `| head` has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except (ValueError, OSError) as error:
+        return _say(error, 2)
     except RuntimeError as error:
         if type(error).__name__ != "RunError":
             raise

@@ -144,7 +144,7 @@ class Profile(Part):
         checkpoint = self._checkpoint("retriever", part.checkpoint) if part.checkpoint else None
         try:
             return load_embedder(part.kind, checkpoint, **part.options)
-        except (ValueError, FileNotFoundError) as error:
+        except (ValueError, FileNotFoundError, TypeError, AttributeError) as error:
             raise ProfileError(f"profile {self.name}, field retriever: {error}") from error
 
     def build_index(self, embedder: Embedder | None = None, progress: bool = True) -> BuildReport:
@@ -182,13 +182,15 @@ class Profile(Part):
         from vrag_nb.agent.search_client import SearchClient
         from vrag_nb.retrieval.fusion import FusedEngine
 
+        other = self._fused
         if self.retriever.server is None:
-            engine, other = self.open_engine(), self._fused
-            return FusedEngine([engine, other.open_engine()]) if other else engine
-        try:
-            return SearchClient(with_addresses(self.retriever.server))
-        except ValueError as error:
-            raise ProfileError(f"profile {self.name}, field retriever.server: {error}") from error
+            engine: Any = self.open_engine()
+        else:
+            try:
+                engine = SearchClient(with_addresses(self.retriever.server))
+            except ValueError as error:
+                raise ProfileError(f"profile {self.name}, field retriever.server: {error}") from error
+        return FusedEngine([engine, other.open_engine()]) if other else engine
 
     def load_policy(self, checkpoint: str | Path | None = None) -> Policy:
         """The model that acts, or another `checkpoint` in its place, run as `learning.acting` says.
@@ -222,6 +224,8 @@ class Profile(Part):
             return cls(checkpoint, **with_addresses(part.options))
         except TypeError as error:
             raise ProfileError(f"profile {self.name}, field {field}.options: {error}") from error
+        except AttributeError as error:  # of a checkpoint of another kind, or a dtype that torch does not have
+            raise ProfileError(f"profile {self.name}, field {field}: {error}") from error
         except (ValueError, OSError, ImportError) as error:
             raise ProfileError(f"profile {self.name}, field {field}: {str(error).splitlines()[0]}") from error
 

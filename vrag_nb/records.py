@@ -25,6 +25,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    PositiveInt,
     SerializerFunctionWrapHandler,
     ValidationError,
     field_validator,
@@ -32,7 +33,7 @@ from pydantic import (
     model_validator,
 )
 
-VIDEO_SUFFIXES = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi")
+from vrag_nb.document_names import document_of
 
 
 class Region(BaseModel):
@@ -58,7 +59,7 @@ class MetaInfo(BaseModel):
 
     model_config = ConfigDict(extra="allow")
     file_name: str
-    reference_page: list[int] = Field(default_factory=list)
+    reference_page: list[PositiveInt] = Field(default_factory=list)
     source_type: str = "unknown"  # what holds the answer: text | table | chart | layout | ...
     query_type: str = "unknown"  # how it is reached: single_hop | multi_hop | comparison | arithmetic | unanswerable
     reference_regions: list[Region] = Field(default_factory=list)
@@ -96,9 +97,8 @@ class Question(BaseModel):
 
     @property
     def document(self) -> str:
-        """The document's id: its file name without the `.pdf`, or without a video's suffix."""
-        name = self.meta_info.file_name
-        return next((name.removesuffix(end) for end in (".pdf", *VIDEO_SUFFIXES) if name.endswith(end)), name)
+        """The document's id, as prep makes it of the file's name."""
+        return document_of(self.meta_info.file_name)
 
     @property
     def needed_facts(self) -> list[dict[str, Any]]:

@@ -13,14 +13,17 @@ The API key is given as it is or, better, by the name of an environment variable
 from __future__ import annotations
 
 import base64
+import hashlib
 import io
 import json
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Literal
 
-from openai import OpenAI, OpenAIError
+from openai import DefaultHttpxClient, OpenAI
 from PIL import Image as PILImage
 
 from vrag_nb.agent import actions
@@ -45,10 +48,11 @@ class OpenAIPolicy(Policy):
     none. enable_thinking: asks the model to think first, or not to, as DashScope and vLLM take it; None says nothing.
     temperature and top_p are by default 0.6 and 0.95 for a model asked to think (VimRAG's official demo), else 0 and 1.
     concurrency: requests at once within one `generate`. retries: attempts after the first, with growing waits, on
-    connection errors, rate limits and server errors. timeout: seconds per attempt. image_format: "png" is exact, "jpeg"
-    smaller. frame: "normalised-1000" for models such as Qwen3-VL whose boxes run from 0 to 1000. stop: send the closing
-    tags as stop strings (a server that drops them from the text has them put back); a model that thinks may quote one
-    too early. logprobs: ask for log-probabilities. token_limit_field: what the endpoint calls the limit on new tokens.
+    connection errors, rate limits and server errors. timeout: seconds of an attempt until the answer begins, and as
+    many again until it is there. image_format: "png" is exact, "jpeg" smaller. frame: "normalised-1000" for models
+    such as Qwen3-VL whose boxes run from 0 to 1000. stop: send the closing tags as stop strings (a server that drops
+    them from the text has them put back); a model that thinks may quote one too early. logprobs: ask for
+    log-probabilities. token_limit_field: what the endpoint calls the limit on new tokens.
     extra_body: anything else it should be sent. Raises ValueError when the variable named by api_key_env is not set.
     """
 
@@ -76,7 +80,10 @@ class OpenAIPolicy(Policy):
         extra_body: dict[str, Any] | None = None,
     ) -> None:
         self._key = api_key or endpoint_key(api_key_env)
-        self._client = OpenAI(api_key=self._key, base_url=base_url, max_retries=retries, timeout=timeout)
+        within = DefaultHttpxClient(event_hooks={"response": [partial(_read_within, seconds=timeout)]})
+        self._client = OpenAI(
+            api_key=self._key, base_url=base_url, max_retries=retries, timeout=timeout, http_client=within
+        )
         self.model, self.name = model, model
         self.temperature = temperature if temperature is not None else 0.6 if enable_thinking else 0.0
         self.top_p = top_p if top_p is not None else 0.95 if enable_thinking else 1.0
@@ -87,6 +94,18 @@ class OpenAIPolicy(Policy):
         if thinking:
             thinking["chat_template_kwargs"] = dict(thinking)
         self._extra_body = {**thinking, **(extra_body or {})}
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What answers depend on besides the model's name; of `extra_body`, which may hold anything, a checksum."""
+        body = json.dumps(self._extra_body, sort_keys=True, default=str)
+        return {
+            "base_url": str(self._client.base_url),
+            "limit": self._limit,
+            "image_format": self.image_format,
+            "stop": self.stop,
+            "extra_body": hashlib.sha256(body.encode()).hexdigest()[:16],
+        }
 
     def generate(self, conversations: Sequence[Conversation], seeds: Sequence[int] | None = None) -> list[Generation]:
         """See `Policy.generate`. A request that fails for good is its sample's error; the others go on."""
@@ -103,9 +122,12 @@ class OpenAIPolicy(Policy):
     def _one(self, conversation: Conversation, seed: int | None) -> Generation:
         try:
             response = self._client.chat.completions.create(**self._request(conversation, seed))
+            if not hasattr(response, "choices"):
+                raise ValueError("the endpoint's answer is no chat completion: is base_url its address?")
             return self._read(response, conversation)
-        except (OpenAIError, ValueError, OSError) as error:
-            return Generation.failed(f"{type(error).__name__}: {error}".replace(self._key, "[key]"))
+        except Exception as error:  # an endpoint may answer anything
+            cause = f" ({error.__cause__})" if error.__cause__ else ""
+            return Generation.failed(f"{type(error).__name__}: {error}{cause}".replace(self._key, "[key]"))
 
     def _request(self, conversation: Conversation, seed: int | None) -> dict[str, Any]:
         request: dict[str, Any] = {
@@ -142,7 +164,9 @@ class OpenAIPolicy(Policy):
         if not response.choices:
             raise ValueError("the endpoint answered without a choice")
         choice = response.choices[0]
-        text, calls = choice.message.content or "", _native_calls(choice.message)
+        if choice.message is None:
+            raise ValueError("the endpoint answered without a message")
+        text, calls = _written(choice.message.content), _native_calls(choice.message)
         if choice.finish_reason == "stop" and self.stop and not calls:
             text = actions.close_action(text)
         end = actions.end_of_action(text) if not calls else None
@@ -153,13 +177,20 @@ class OpenAIPolicy(Policy):
             text=boxes_to_shown(text, conversation, self.frame),
             logprobs=logprobs,
             finish_reason="action" if calls or end is not None else reason,
-            prompt_tokens=response.usage.prompt_tokens if response.usage else 0,
+            prompt_tokens=(response.usage.prompt_tokens or 0) if response.usage else 0,
         )
+
+
+def _written(content: Any) -> str:
+    """The text of a message, which some endpoints cut into parts."""
+    if isinstance(content, list):
+        return "".join(str(part.get("text") or "") for part in content if isinstance(part, dict))
+    return content or ""
 
 
 def _native_calls(message: Any) -> str:
     """The tool calls that the endpoint took out of the text, put back into it."""
-    functions = [call.function for call in message.tool_calls or [] if call.type == "function"]
+    functions = [call.function for call in message.tool_calls or [] if call.type == "function" and call.function]
     named = [{"name": function.name, "arguments": function.arguments} for function in functions]
     return "".join(f"<tool_call>{json.dumps(one, ensure_ascii=False)}</tool_call>" for one in named)
 
@@ -187,3 +218,20 @@ def endpoint_key(api_key_env: str | None) -> str:
     if not key:
         raise ValueError(f"the environment variable {api_key_env} is not set: it should hold the endpoint's API key")
     return key
+
+
+def _read_within(response: Any, seconds: float) -> None:
+    """Let reading the response's body take so many seconds: the client's own limit is for every piece of it alone.
+
+    response: of httpx, or of what the `openai` client has in its place; both want a stream of their own class.
+    """
+    stream, end = response.stream, time.monotonic() + seconds
+
+    def pieces(_: Any) -> Iterator[bytes]:
+        for piece in stream:
+            if time.monotonic() > end:
+                raise TimeoutError(f"the answer was not there after {seconds:g} seconds")
+            yield piece
+
+    own = {"__init__": lambda _: None, "__iter__": pieces, "close": lambda _: stream.close()}
+    response.stream = type("Within", (type(stream),), own)()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from PIL import Image
 
+from vrag_nb.documents.pages import page_image
 from vrag_nb.records import Page, read_pages
 
 DEFAULT_CACHE_BYTES = 256 * 2**20
@@ -48,14 +49,14 @@ class PageStore:
             ) from None
 
     def image(self, page_id: str) -> Image.Image:
-        """The page as RGB pixels at full resolution. Raises KeyError for an unknown page, OSError for a broken file."""
+        """The page as RGB pixels at full resolution. Raises KeyError for an unknown page, FileNotFoundError or
+        ValueError for a broken file."""
         with self._lock:
             if page_id in self._images:
                 self._images.move_to_end(page_id)
                 return self._images[page_id]
         page = self.page(page_id)
-        with Image.open(self.corpus / page.image) as file:
-            image = file.convert("RGB")
+        image = page_image(self.corpus, page)
         if image.size != (page.width, page.height):
             raise ValueError(
                 f"{self.corpus / page.image} is {image.width} x {image.height} pixels, pages.parquet says "

@@ -20,10 +20,10 @@ import httpx
 from PIL import Image
 from pydantic import ValidationError
 
+from vrag_nb.agent.searching import LONGEST_QUERY
 from vrag_nb.records import Hit, Page
 
 QUERIES_PER_REQUEST = 64  # what a server takes unless told otherwise
-LONGEST_QUERY = 2000  # characters
 _LONGEST_WAIT = 30.0  # seconds
 
 
@@ -40,6 +40,8 @@ class SearchClient:
         self, url: str, *, token: str | None = None, timeout: float = 60.0, retries: int = 2, cached_pages: int = 64
     ) -> None:
         base = url.rstrip("/").removesuffix("/search")
+        if not base.startswith(("http://", "https://")):
+            raise ValueError("a search server's address begins with http:// or https://")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         transport = httpx.HTTPTransport(retries=retries)
         self._http = httpx.Client(base_url=base, timeout=timeout, transport=transport, headers=headers)

@@ -7,6 +7,8 @@ from typing import Protocol
 
 from vrag_nb.records import Hit
 
+LONGEST_QUERY = 2000  # characters
+
 
 class Engine(Protocol):
     """Anything that can search: one ranked list of hits per query."""
@@ -17,8 +19,10 @@ class Engine(Protocol):
 def search_each(engine: Engine | None, queries: Sequence[str], top_k: int) -> list[list[Hit] | Exception]:
     """Each query's hits, or why there are none. One call for all; where it fails, one by one.
 
-    A query is searched once, however many ask it: the trajectories of a group often do.
+    A query is searched once, however many ask it: the trajectories of a group often do. One that is longer than
+    LONGEST_QUERY, as a model that repeats itself writes it, is cut.
     """
+    queries = [query[:LONGEST_QUERY] for query in queries]
     different = list(dict.fromkeys(queries))
     found = dict(zip(different, _search_different(engine, different, top_k), strict=True))
     return [found[query] for query in queries]

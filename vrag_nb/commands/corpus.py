@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import TYPE_CHECKING
 
 from vrag_nb.commands.options import (
@@ -11,6 +12,7 @@ from vrag_nb.commands.options import (
     command,
     corpus_options,
     need_index,
+    port,
     positive,
     with_documents,
 )
@@ -31,7 +33,7 @@ def add(commands: Commands) -> None:
     one = command(commands, serve, "serve", "the search engine over HTTP")
     corpus_options(one)
     one.add_argument("--host", default="127.0.0.1")
-    one.add_argument("--port", type=int, default=8001)
+    one.add_argument("--port", type=port, default=8001)
     add_serving_arguments(one)
 
 
@@ -86,6 +88,9 @@ def serve(options: argparse.Namespace) -> None:
     serving = serving_options(options)
     profile = with_documents(options)
     need_index(profile)
+    if profile.retriever.fused_with:
+        words = f"serving {profile.retriever.kind} alone: a profile that names this server and fused_with fuses the two"
+        print(words, file=sys.stderr)
 
     from vrag_nb.retrieval.server import run_server
     from vrag_nb.retrieval.serving.reload import reopened

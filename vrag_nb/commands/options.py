@@ -82,3 +82,11 @@ def positive(text: str) -> int:
     if number < 1:
         raise ValueError(text)
     return number
+
+
+def port(text: str) -> int:
+    """The number of a TCP port."""
+    number = int(text)
+    if not 0 <= number <= 65_535:
+        raise argparse.ArgumentTypeError(f"{number} is not in 0..65535")
+    return number

@@ -148,8 +148,8 @@ def _page(
     return environment.get_template(_TEMPLATE).render(
         title=title,
         results=results,
-        seeds=max(len(one.runs) for one in results.systems),
-        questions=max(len(one.uids) for one in results.systems),
+        seeds=max((len(one.runs) for one in results.systems), default=0),
+        questions=max((len(one.uids) for one in results.systems), default=0),
         sections=_sections({table.name: table for table in tables}, results),
         pictures=pictures,
         galleries=galleries,

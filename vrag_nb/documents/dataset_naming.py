@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 
 from pydantic import BaseModel
 
-from vrag_nb.documents.names import safe_name
+from vrag_nb.document_names import safe_name
 
 PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".gif", ".bmp")
 

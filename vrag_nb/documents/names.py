@@ -10,15 +10,11 @@ their suffix along (`report.png`) or, failing that, a hash of their path. Charac
 
 from __future__ import annotations
 
-import hashlib
-import re
-import unicodedata
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from vrag_nb.document_names import safe_name, short_hash
 from vrag_nb.documents.sources import SourceError, source_for
-
-MAX_NAME_BYTES = 200  # leaves room for the page number and the suffix within a file system's 255
 
 
 def find_sources(documents: Path) -> tuple[dict[str, Path], dict[str, str]]:
@@ -40,20 +36,7 @@ def _name_documents(files: Iterable[Path]) -> Iterator[tuple[str, Path]]:
     taken: set[str] = set()
     for relative in sorted(files, key=lambda file: (file.suffix.lower() != ".pdf", file.as_posix())):
         plain = "__".join(relative.with_suffix("").parts)
-        candidates = [plain, "__".join(relative.parts), f"{plain}~{_short_hash(relative)}"]
+        candidates = [plain, "__".join(relative.parts), f"{plain}~{short_hash(relative)}"]
         name = next(name for name in map(safe_name, candidates) if name.casefold() not in taken)
         taken.add(name.casefold())
         yield name, relative
-
-
-def safe_name(name: str) -> str:
-    """The name without what a file system, a URL or a shell would stumble over; cut, with a hash, when too long."""
-    safe = re.sub(r'[\x00-\x1f\x7f<>:"/\\|?*]', "_", unicodedata.normalize("NFC", name))
-    safe = safe.encode("utf-8", "replace").decode("utf-8").strip(" ").lstrip(".") or "document"
-    if len(safe.encode()) > MAX_NAME_BYTES:
-        safe = safe.encode()[: MAX_NAME_BYTES - 9].decode("utf-8", "ignore") + "~" + _short_hash(name)
-    return safe
-
-
-def _short_hash(name: object) -> str:
-    return hashlib.sha256(str(name).encode("utf-8", "surrogateescape")).hexdigest()[:8]

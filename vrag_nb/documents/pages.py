@@ -201,7 +201,20 @@ def _read_record(corpus: Path, document: str) -> DocumentRecord | None:
 
 
 def _has_images(corpus: Path, record: DocumentRecord) -> bool:
-    return all((corpus / image).is_file() for page in record.pages for image in page.images)
+    return all(_is_whole(corpus / image) for page in record.pages for image in page.images)
+
+
+_ENDS = {".png": b"IEND\xaeB`\x82", ".jpg": b"\xff\xd9"}
+
+
+def _is_whole(image: Path) -> bool:
+    """Whether the file ends as its format does: a full disk or a cut copy leaves the beginning."""
+    try:
+        with image.open("rb") as file:
+            file.seek(-min(16, image.stat().st_size), os.SEEK_END)
+            return file.read().endswith(_ENDS.get(image.suffix, b""))
+    except OSError:
+        return False
 
 
 # --- rendering --------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from vrag_nb.records import VIDEO_SUFFIXES
+from vrag_nb.document_names import VIDEO_SUFFIXES
 
 FORMATS = {"png": "PNG", "jpg": "JPEG"}  # file suffix -> Pillow's name
 
@@ -27,6 +27,9 @@ class VideoSettings:
     max_sheet_pixels: int = 1280 * 28 * 28
 
     def __post_init__(self) -> None:
+        for name in ("max_frames", "max_frame_pixels", "max_sheet_pixels"):
+            if not isinstance(getattr(self, name), int):
+                raise ValueError(f"{name} {getattr(self, name)} is not a whole number")
         if not 0.1 <= self.chunk_seconds <= 86_400:
             raise ValueError(f"chunk_seconds {self.chunk_seconds} is not in 0.1..86400")
         if not 0.001 <= self.frame_rate <= 240:

@@ -30,9 +30,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from PIL import Image, ImageOps
 
+from vrag_nb.document_names import PICTURE_SUFFIXES, VIDEO_SUFFIXES
 from vrag_nb.documents.settings import FORMATS, RenderSettings
 from vrag_nb.documents.text_layer import text_layer
-from vrag_nb.records import VIDEO_SUFFIXES, Clip, Frame
+from vrag_nb.records import Clip, Frame
 
 if TYPE_CHECKING:  # imported where a PDF is opened: it takes two seconds, and only workers need it
     import pymupdf
@@ -137,6 +138,8 @@ class PdfSource(Source):
             if fitting < 1:
                 raise SourceError(f"the page is {width:.0f} x {height:.0f} inches, too large at any resolution")
             dpi, note = fitting, f"{width:.0f} x {height:.0f} inches: rendered at {fitting} dpi to fit max_page_pixels"
+        if page.parent.is_repaired:
+            note = "; ".join(filter(None, [note, "of a damaged PDF that was repaired: something may be missing"]))
         # A matrix, not get_pixmap(dpi=...): the latter also writes the dpi into the pixmap, which is of no use here.
         zoom = dpi / POINTS_PER_INCH
         pixels = page.get_pixmap(matrix=pymupdf.Matrix(zoom, zoom), colorspace=pymupdf.csRGB, alpha=False)
@@ -144,7 +147,7 @@ class PdfSource(Source):
         return Rendered(image, clean_text(text_layer(page.get_text("words"))), note)
 
 
-@source_kind(".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff")
+@source_kind(*PICTURE_SUFFIXES)
 class ImageSource(Source):
     """A picture of a page, at its own resolution. A multi-page TIFF is a document of its frames."""
 

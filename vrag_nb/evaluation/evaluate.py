@@ -44,7 +44,7 @@ from vrag_nb.agent.observers import Settings
 from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.policy import Policy
 from vrag_nb.agent.prompting import load_prompt
-from vrag_nb.agent.searching import Engine, search_each
+from vrag_nb.agent.searching import Engine, in_words, search_each
 from vrag_nb.agent.trajectory import Trajectory, TrajectoryLog, write_trajectories
 from vrag_nb.evaluation.answers import is_correct
 from vrag_nb.evaluation.baselines import Context, System, find_system
@@ -82,8 +82,9 @@ def evaluate(
     policy: None where there are no systems, and retrieval alone is measured. settings, prompt: the task, VRAG's or
     VimRAG's, of which a system changes what it is about (`context_of`). seed: of sampling and bootstrap. concurrency:
     sessions in flight. retrieval_queries: "question", or what makes the query of a question. run_info: further entries
-    of `run`, such as the profile. Raises ValueError for no questions, an unknown system, systems without a policy or
-    two questions with one uid; FileNotFoundError for an unprepared corpus or a missing prompt.
+    of `run`, such as the profile. Raises ValueError for no questions, an unknown system, systems without a policy, two
+    questions with one uid or an engine that answers no search at all; FileNotFoundError for an unprepared corpus or a
+    missing prompt.
     """
     chosen = [find_system(name) for name in dict.fromkeys(systems)]
     _check(questions)
@@ -92,6 +93,7 @@ def evaluate(
         raise ValueError(f"{', '.join(one.name for one in chosen)}: a system needs a policy")
     started = time.perf_counter()
     rankings = rank_pages(engine, questions, retrieval_queries)
+    unsearched = _failed_searches(rankings)
     retrieval = retrieval_metrics(questions, rankings, seed)
     write_jsonl(out / "retrieval.jsonl", [_retrieval_row(question, rankings) for question in questions])
     seconds["retrieval"] = round(time.perf_counter() - started, 3)
@@ -112,6 +114,7 @@ def evaluate(
         "prompt": Path(prompt).name,
         "settings": settings.model_dump(mode="json"),
     }
+    about |= {"failed_searches": len(unsearched), "failed_search": unsearched[0]} if unsearched else {}
     metrics = {
         "retrieval": retrieval,
         "answers": answers,
@@ -156,6 +159,14 @@ def rank_pages(
     return {question.uid: hits for question, hits in zip(questions, found, strict=True)}
 
 
+def _failed_searches(rankings: Mapping[str, list[Hit] | Exception]) -> list[str]:
+    """Which searches failed and why, in words. Raises ValueError where all did."""
+    failed = [f"question {uid}: {in_words(why)}" for uid, why in rankings.items() if isinstance(why, Exception)]
+    if failed and len(failed) == len(rankings):
+        raise ValueError(f"none of {len(failed)} searches was answered; {failed[0]}")
+    return failed
+
+
 def retrieval_metrics(
     questions: Sequence[Question], rankings: Mapping[str, list[Hit] | Exception], seed: int = 0
 ) -> dict[str, dict[str, Any]]:
@@ -170,7 +181,8 @@ def retrieval_metrics(
 def answer_metrics(
     trajectories: Sequence[Trajectory], questions: Sequence[Question], seed: int = 0, ready_made_turns: int = 0
 ) -> dict[str, Any]:
-    """`{accuracy, by_type, behaviour, errors}` of one system; `trajectories` in the order of `questions`.
+    """`{accuracy, by_type, behaviour, errors}` of one system, and the first `error` where there are any; `trajectories`
+    in the order of `questions`.
 
     ready_made_turns: how many turns at the beginning were written by the environment (`System.ready_made_turns`).
     """
@@ -182,13 +194,15 @@ def answer_metrics(
         conduct(one, ready_made_turns) | pages_seen(question.gold_page_ids, one.retrieved_page_ids)
         for one, question in _pairs(trajectories, questions)
     ]
+    failed = [f"question {one.uid}: {one.error}" for one in trajectories if one.status == "error"]
     # Those that a rerun repeats; seconds and tokens are in the report (`evaluation.measured`).
     behaviour = {name: values for name in BEHAVIOUR if (values := [row[name] for row in measured if name in row])}
     return {
         "accuracy": _dump(share_interval(list(scores.values()), seed)),
         "by_type": {kind: _dump(share_interval(by_type[kind], seed)) for kind in sorted(by_type)},
         "behaviour": {name: _dump(bootstrap(values, seed)) for name, values in behaviour.items()},
-        "errors": sum(one.status == "error" for one in trajectories),
+        "errors": len(failed),
+        **({"error": failed[0]} if failed else {}),
     }
 
 
@@ -272,6 +286,7 @@ def _policy_identity(policy: Policy) -> dict[str, Any]:
     identity = {name: getattr(policy, name) for name in names if hasattr(policy, name)}
     if (views := getattr(policy, "views", 1)) > 1:
         identity["views"] = views
+    identity |= getattr(policy, "identity", {})
     folder = str(getattr(getattr(policy, "model", None), "name_or_path", ""))
     if folder and Path(folder).is_dir():
         identity["weights"] = fingerprint_folder(Path(folder))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +83,19 @@ def print_metrics(metrics: Mapping[str, Any], console: Console | None = None) ->
         print_table("Retrieval", *_retrieval_table(metrics["retrieval"]), console)
     if metrics["answers"]:
         print_table("Answer accuracy", *_answers_table(metrics["answers"]), console)
+    for line in _failures(metrics):
+        (console or Console(stderr=True)).print(line, markup=False, soft_wrap=True)
+
+
+def _failures(metrics: Mapping[str, Any]) -> Iterator[str]:
+    """What failed and counts as wrong, lest an endpoint that is away look like a model that knows nothing."""
+    run = metrics["run"]
+    if failed := run.get("failed_searches"):
+        yield f"{failed} of {run['questions']} searches failed and count as finding nothing; {run['failed_search']}"
+    for name, one in metrics["answers"].items():
+        if one["errors"]:
+            told = one.get("error", "see predictions.jsonl")
+            yield f"{name}: {one['errors']} of {run['questions']} ended in an error and count as wrong; {told}"
 
 
 def write_figures(folder: Path, metrics: Mapping[str, Any], trajectories: Mapping[str, Sequence[Trajectory]]) -> None:

@@ -30,8 +30,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar
 
+from pydantic import ValidationError
 from transformers import TrainerCallback
 
 from vrag_nb.agent.environment import Environment
@@ -47,11 +48,12 @@ from vrag_nb.learning.sft import SFTSettings, sft_trainer
 from vrag_nb.learning.tables import TrajectoryTables
 from vrag_nb.learning.trainers import FINAL, process_group, steps_made, train
 from vrag_nb.paths import project_path, shown_path
-from vrag_nb.profiles import Profile, load_profile, sample
+from vrag_nb.profiles import Profile, ProfileError, load_profile, sample
 from vrag_nb.records import Question
 from vrag_nb.retrieval.embedders import fingerprint_folder
 
 IDENTITY = "made_with.json"
+Learning = TypeVar("Learning", SFTSettings, GRPOSettings)
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,7 @@ def sample_experts(
     `{expert}.jsonl`: all trajectories; `train.parquet`, `README.md` and `sharegpt/`: the chosen ones. Raises ValueError
     when none can be learned from.
     """
+    _check_learning(profile)
     world: World[Any] = environment
     part = profile.taught.sampling
     models = [one.checkpoint for expert in part.experts.values() for one in (expert.policy, expert.grounder) if one]
@@ -110,8 +113,7 @@ def finetune(
     profile: Profile, data: Path, out: Path, callbacks: Sequence[TrainerCallback] = (), **changes: Any
 ) -> Path:
     """Fine-tune the profile's base on a sampled data set; the folder of the tuned model. `changes`: of SFTSettings."""
-    given = {"seed": profile.taught.seed, "frame": profile.frame, **profile.taught.sft, **changes}
-    settings = SFTSettings(checkpoint=profile.base_checkpoint, data=str(data), out=str(out), **given)
+    settings = _sft_settings(profile, data, out, **changes)
     about = {"settings": _without_places(settings), "base": _weights(settings.checkpoint)}
     claim(out, {**about, "data": _sha256(Path(data))})
     final = out / FINAL
@@ -136,8 +138,7 @@ def reinforcement(
     A run that is there with fewer steps goes on, unless its warm-up is a share of them. Its trajectories are written to
     `out/trajectories`, and to wandb where a run of it is open.
     """
-    given = {"seed": profile.taught.seed, "frame": profile.frame, **profile.taught.grpo, **changes}
-    settings = GRPOSettings(checkpoint=str(checkpoint), out=str(out), **given)
+    settings = _grpo_settings(profile, checkpoint, out, **changes)
     chosen = reward or profile.load_reward()
     said = _without_places(settings)
     if settings.extendable:
@@ -149,6 +150,32 @@ def reinforcement(
     trainer = grpo_trainer(settings, questions, environment, chosen, dev_questions, callbacks)
     trainer.add_callback(TrajectoryTables(trainer, out / "trajectories", environment.pages))
     return trainer
+
+
+def _check_learning(profile: Profile) -> None:
+    """A misspelt setting of a later stage is said before hours of sampling."""
+    _sft_settings(profile, Path(), Path())
+    _grpo_settings(profile, "", Path())
+
+
+def _sft_settings(profile: Profile, data: Path, out: Path, **changes: Any) -> SFTSettings:
+    given = {"checkpoint": profile.base_checkpoint, "data": str(data), "out": str(out)}
+    return _settings(SFTSettings, profile, "sft", **given, **changes)
+
+
+def _grpo_settings(profile: Profile, checkpoint: str | Path, out: Path, **changes: Any) -> GRPOSettings:
+    return _settings(GRPOSettings, profile, "grpo", checkpoint=str(checkpoint), out=str(out), **changes)
+
+
+def _settings(kind: type[Learning], profile: Profile, field: Literal["sft", "grpo"], **given: Any) -> Learning:
+    """What the profile says of a stage, with changes. Raises ProfileError naming what does not fit."""
+    said = {"seed": profile.taught.seed, "frame": profile.frame, **getattr(profile.taught, field), **given}
+    try:
+        return kind(**said)
+    except ValidationError as error:
+        problem: Any = error.errors()[0]
+        place = ".".join(["learning", field, *map(str, problem["loc"])])
+        raise ProfileError(f"profile {profile.name}, field {place}: {problem['msg']}") from None
 
 
 def claim(folder: Path, about: Mapping[str, Any], steps: int | None = None) -> None:

@@ -52,6 +52,7 @@ from vrag_nb.retrieval.storage import (
     sweep,
 )
 from vrag_nb.retrieval.structure import SingleVectorSettings
+from vrag_nb.retrieval.token_budget import squeezed
 from vrag_nb.retrieval.units import (
     BUILDING,
     PageVectors,
@@ -356,7 +357,7 @@ def _embed_batch(corpus: Path, embedder: Embedder, batch: Sequence[Page]) -> _Em
 def _vectors(corpus: Path, embedder: Embedder, batch: Sequence[Page]) -> list[np.ndarray]:
     """Pages by their images; chunks of videos by their frames, where the embedder takes these."""
     pages = [page for page in batch if not (embedder.takes_videos and _has_clip(page))]
-    images = [page_image(corpus, page) for page in pages]
+    images = [squeezed(page_image(corpus, page)) for page in pages]
     made = embedder.embed_pages(images, [page.text for page in pages]) if pages else []
     _check_shapes(embedder, pages, made)
     vectors = {page.page_id: array for page, array in zip(pages, made, strict=True)}

@@ -22,6 +22,7 @@ from vrag_nb.retrieval.token_budget import (
     check_batching,
     count_visual_tokens,
     limit_visual_tokens,
+    squeezed,
     token_batches,
 )
 
@@ -183,7 +184,7 @@ class ColpaliEngineEmbedder(Embedder):
         tokens = self.processor.tokenizer.convert_ids_to_tokens(ids)
         weights = np.linalg.norm(vectors, axis=1)
         queries = vectors / weights[:, None].clip(1e-9)  # (n_query_tokens, dim)
-        grid = self._page_grid(image)
+        grid = self._page_grid(squeezed(image))
         return SimilarityMap(tokens, np.einsum("nd,hwd->nhw", queries, grid), weights)
 
     def _page_grid(self, image: Image.Image) -> np.ndarray:

@@ -27,6 +27,11 @@ def reciprocal_rank_fusion(rankings: Sequence[Sequence[Hit]], top_k: int, k: int
     return [Hit(page_id=page_id, score=scores[page_id], rank=rank) for rank, page_id in enumerate(best, start=1)]
 
 
+def _check(top_k: int) -> None:
+    if top_k < 1:
+        raise ValueError(f"top_k {top_k} must be 1 or more")
+
+
 class FusedEngine:
     """Searches with every engine, `depth` pages each, and fuses. Raises ValueError for no engines."""
 
@@ -42,10 +47,12 @@ class FusedEngine:
 
     def search(self, queries: list[str], top_k: int = 3) -> list[list[Hit]]:
         """As `SearchEngine.search`."""
+        _check(top_k)
         return self._fused([engine.search(queries, max(top_k, self.depth)) for engine in self.engines], top_k)
 
     def search_in_document(self, queries: list[str], document: str, top_k: int = 3) -> list[list[Hit]]:
         """As `SearchEngine.search_in_document`."""
+        _check(top_k)
         depth = max(top_k, self.depth)
         return self._fused([engine.search_in_document(queries, document, depth) for engine in self.engines], top_k)
 

@@ -11,6 +11,8 @@ from typing import Any
 
 from PIL import Image
 
+RATIO = 199  # of a side to the other; transformers' `smart_resize` refuses 200 and more
+
 
 def limit_visual_tokens(image_processor: Any, tokens: int) -> None:
     """Let a page become at most `tokens` tokens from now on. Raises ValueError for fewer than 4."""
@@ -43,6 +45,14 @@ def shown_size(image_processor: Any, image: Image.Image) -> tuple[int, int]:
     least, most = image_processor.size["shortest_edge"], image_processor.size["longest_edge"]
     height, width = smart_resize(image.height, image.width, square_side(image_processor), least, most)
     return width, height
+
+
+def squeezed(image: Image.Image) -> Image.Image:
+    """The image as Qwen's processors take it: one more than RATIO times as long as it is wide is stretched to that."""
+    short = -(-max(image.size) // RATIO)
+    if min(image.size) >= short:
+        return image
+    return image.resize((max(image.width, short), max(image.height, short)))
 
 
 def square_side(image_processor: Any) -> int:
