@@ -90,11 +90,13 @@ report: $(READY)
 	@$(PY) -m vrag_nb report $(RESULTS) --out results/report $(ARGS)
 
 # Stages that a kill cut short go on where they were. Two processes of a thread each: two threads of one mostly wait.
+# Each stage has processes of its own, which leave no memory behind.
 nano-cpu: $(READY)
 	@$(PY) -m vrag_nb prep --profile nano
-	@$(PY) -m torch.distributed.run --nproc-per-node 2 -m vrag_nb.nano.recipe --threads 1 \
-	  --out data/runs/nano-cpu --scale $(SCALE) \
-	  read read_pages spell align match retrieve act see settle weigh
+	@for stage in read read_pages spell align match retrieve act see settle weigh; do \
+	  $(PY) -m torch.distributed.run --nproc-per-node 2 -m vrag_nb.nano.recipe --threads 1 \
+	    --out data/runs/nano-cpu --scale $(SCALE) $$stage || exit 1; \
+	done
 
 nano-cpu-sheets: $(READY)
 	@$(PY) -m vrag_nb prep --profile nano-cpu

@@ -99,7 +99,7 @@ def spell(recipe: Recipe) -> None:
     train_streams(
         model,
         build_processor(tokenizer()),
-        streams,
+        shared_out(streams),
         recipe.runs / "spell",
         recipe.spell_seconds,
         seed=recipe.seed,
@@ -152,7 +152,7 @@ def align(recipe: Recipe) -> None:
     train_streams(
         model,
         processor,
-        lessons(pool),
+        shared_out(lessons(pool)),
         recipe.runs / "align",
         recipe.align_seconds,
         seed=recipe.seed,
@@ -178,7 +178,13 @@ def playing(recipe: Recipe) -> list[Stream]:
 
 def act(recipe: Recipe) -> None:
     model = Qwen2_5_VLForConditionalGeneration.from_pretrained(recipe.models / "nano-base", dtype=torch.float32)
-    _train_agent(recipe, model, playing(recipe), recipe.runs / "act", recipe.act_seconds, vision="all")
+    streams = shared_out(playing(recipe))
+    _train_agent(recipe, model, streams, recipe.runs / "act", recipe.act_seconds, vision="all")
+
+
+def shared_out(streams: Sequence[Stream]) -> list[Stream]:
+    """Batches of one process, cut for several: together they take as much memory, and a step stays as large."""
+    return [replace(one, batch_size=max(1, one.batch_size // replicas.count())) for one in streams]
 
 
 def _train_agent(
