@@ -16,6 +16,7 @@ from vrag_nb.nano.aligning import Stream
 from vrag_nb.nano.model import NanoSize, build_nano_vlm, build_processor, save_checkpoint
 from vrag_nb.nano.plan import FEWEST, Recipe, tokenizer
 from vrag_nb.nano.recipe import ENDED, run_stages
+from vrag_nb.nano.several_facts import reason
 from vrag_nb.nano.windows import draw_windows
 
 TINY = NanoSize(text_width=32, text_layers=1, text_heads=2, vision_width=32, vision_layers=2, vision_heads=2)
@@ -125,3 +126,10 @@ def test_a_smaller_recipe_draws_less_and_a_larger_one_no_more():
     assert (double.align_seconds, double.window_files) == (2 * Recipe.align_seconds, Recipe.window_files)
     assert double.retriever_decks == 3
     assert Recipe.scaled(0.001).retriever_decks == FEWEST
+
+
+def test_several_processes_share_the_batches_of_one(monkeypatch: pytest.MonkeyPatch):
+    streams = [Stream("long", reason, 28), Stream("few", reason, 1)]
+    assert [one.batch_size for one in recipes.shared_out(streams)] == [28, 1]
+    monkeypatch.setattr(recipes.replicas, "count", lambda: 2)
+    assert [one.batch_size for one in recipes.shared_out(streams)] == [14, 1]
