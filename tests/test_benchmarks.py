@@ -272,3 +272,11 @@ def test_the_real_slice_of_mmlongbench_is_recognised():
     assert len(reading.questions) == len(json.loads((REALDOCS / "samples.json").read_text(encoding="utf-8")))
     assert not reading.skipped
     assert "CC BY-NC 4.0" in reading.summary()
+
+
+def test_a_bad_line_of_a_question_file_is_named(tmp_path):
+    path = tmp_path / "q.jsonl"
+    good = '{"uid": "a", "query": "q", "reference_answer": "x", "meta_info": {"file_name": "a.pdf"}}'
+    path.write_text(f"{good}\n\n{good[:-9]}\n")
+    with pytest.raises(ValueError, match=r"q\.jsonl cannot be read .* line 3 is not JSON"):
+        read_questions(path)

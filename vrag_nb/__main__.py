@@ -10,7 +10,7 @@
     import-dataset SOURCE OUT         parquet files, or what `datasets` saved, to page images and questions
     realdocs DIR                      recall on a folder of MMLongBench-Doc
 
-What a user got wrong is one line and exit code 2; a notebook that failed is one line and exit code 1.
+What a user got wrong is one line and exit code 2; a notebook that failed, or no answer, is one line and exit code 1.
 """
 
 from __future__ import annotations

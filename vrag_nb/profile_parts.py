@@ -180,6 +180,13 @@ class SamplingPart(Part):
     size: int | None = Field(default=None, ge=1)
     turns: tuple[int, int] = (2, 6)
 
+    @field_validator("turns")
+    @classmethod
+    def _fewest_first(cls, turns: tuple[int, int]) -> tuple[int, int]:
+        if not 1 <= turns[0] <= turns[1]:
+            raise PydanticCustomError("turns", "it should be the fewest and the most turns, from 1 on")
+        return turns
+
 
 class ActingPart(Part):
     """The kind and options of the policy that runs a checkpoint trained here."""

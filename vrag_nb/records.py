@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -227,16 +227,27 @@ def _rows(path: Path) -> list[dict]:
             rows = pd.read_parquet(path).to_dict("records")
             return [{**row, "meta_info": json.loads(row["meta_info"])} for row in rows]
         if path.suffix == ".jsonl":
-            return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+            return list(_json_lines(path.read_text(encoding="utf-8")))
         if path.suffix == ".json":
             data = json.loads(path.read_text(encoding="utf-8"))
             examples = data.get("examples") if isinstance(data, dict) else data
             if not isinstance(examples, list):
                 raise ValueError('expected a list of questions, or {"examples": [...]}')
             return examples
-    except (ValueError, KeyError, OSError) as error:
+    except KeyError as error:
+        raise ValueError(f"{path} cannot be read as unified questions: it has no column {error}") from error
+    except (ValueError, OSError) as error:
         raise ValueError(f"{path} cannot be read as unified questions: {error}") from error
     raise ValueError(f"{path}: unknown question format {path.suffix!r}; use .json, .jsonl or .parquet")
+
+
+def _json_lines(text: str) -> Iterator[dict]:
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.strip():
+            try:
+                yield json.loads(line)
+            except json.JSONDecodeError as error:
+                raise ValueError(f"line {number} is not JSON: {error}") from None
 
 
 def write_questions(path: Path, questions: Sequence[Question]) -> None:

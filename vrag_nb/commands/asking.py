@@ -17,18 +17,20 @@ def add(commands: Commands) -> None:
     one.add_argument("--force", action="store_true", help="execute what is up to date as well")
 
 
-def ask(options: argparse.Namespace) -> None:
-    """Stream one question's thoughts, actions and answer."""
+def ask(options: argparse.Namespace) -> int:
+    """Stream one question's thoughts, actions and answer; exit code 1 where there is none."""
     profile = profile_of(options)
     if not options.question.strip():
         raise ValueError("the question is empty")
     need_index(profile)
     agent = profile.load_agent()
 
-    from vrag_nb.display.transcript import transcript
+    from vrag_nb.display.transcript import NO_ANSWER, transcript
 
+    line = ""
     for line in transcript(agent, options.question):
         print(line, flush=True)
+    return int(line == NO_ANSWER)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -78,6 +78,9 @@ def sample_experts(
     when none can be learned from.
     """
     _check_learning(profile)
+    if not questions:
+        share = profile.taught.sampling.share
+        raise ValueError(f"no question to sample with: of the training documents {share:g} are for it, so give several")
     world: World[Any] = environment
     part = profile.taught.sampling
     models = [one.checkpoint for expert in part.experts.values() for one in (expert.policy, expert.grounder) if one]
