@@ -100,6 +100,7 @@ nano-cpu: $(READY)
 
 nano-cpu-sheets: $(READY)
 	@$(PY) -m vrag_nb prep --profile nano-cpu
+	@$(PY) -m vrag_nb index --profile nano-cpu
 	@$(PY) -m vrag_nb.nano.skills --profile nano-cpu --count 40 \
 	  --model data/runs/nano-cpu/models/nano-base --out results/skills/nano-cpu/base
 	@$(PY) -m vrag_nb.nano.skills --profile nano-cpu --count 40 --acting \
