@@ -97,15 +97,10 @@ class OpenAIPolicy(Policy):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What answers depend on besides the model's name; of `extra_body`, which may hold anything, a checksum."""
-        body = json.dumps(self._extra_body, sort_keys=True, default=str)
-        return {
-            "base_url": str(self._client.base_url),
-            "limit": self._limit,
-            "image_format": self.image_format,
-            "stop": self.stop,
-            "extra_body": hashlib.sha256(body.encode()).hexdigest()[:16],
-        }
+        """What answers depend on besides the model's name; a checksum of what may hold a secret."""
+        asked = [str(self._client.base_url), json.dumps(self._extra_body, sort_keys=True, default=str)]
+        digest = hashlib.sha256("\n".join(asked).encode()).hexdigest()[:16]
+        return {"endpoint": digest, "limit": self._limit, "image_format": self.image_format, "stop": self.stop}
 
     def generate(self, conversations: Sequence[Conversation], seeds: Sequence[int] | None = None) -> list[Generation]:
         """See `Policy.generate`. A request that fails for good is its sample's error; the others go on."""
