@@ -18,12 +18,13 @@ from vrag_nb.agent.memory_expert import MemoryPlanner
 from vrag_nb.agent.memory_session import MemorySettings
 from vrag_nb.agent.observers import Settings
 from vrag_nb.agent.prompting import load_prompt
+from vrag_nb.agent.search_client import SearchClient
 from vrag_nb.agent.vimrag import VimRAG
 from vrag_nb.agent.vrag import VRAG
 from vrag_nb.learning.experts import PrivilegedPlanner
 from vrag_nb.paths import REPOSITORY, project_path, shown_path
 from vrag_nb.profile_parts import VimRAGPart, VRAGPart
-from vrag_nb.profiles import POLICIES, ProfileError, load_profile, profile_names, sample
+from vrag_nb.profiles import POLICIES, Profile, ProfileError, load_profile, profile_names, sample
 from vrag_nb.records import write_questions
 from vrag_nb.retrieval.fusion import FusedEngine
 
@@ -313,3 +314,17 @@ def test_no_code_asks_for_a_profiles_name() -> None:
     branch = re.compile(rf"""(?:==|!=|\bin)\s*[\[(]?["'](?:{names})["']""")
     found = [path for path in (REPOSITORY / "vrag_nb").rglob("*.py") if branch.search(path.read_text())]
     assert not found
+
+
+def test_a_served_retriever_is_fused_with_one_of_this_machine(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    add(
+        file,
+        "  served:\n    extends: base\n    retriever: {server: 'http://127.0.0.1:9', fused_with: {kind: bm25}}\n"
+        "  bare:\n    extends: base\n    retriever: {server: '127.0.0.1:9'}\n",
+    )
+    local = RankedEngine()
+    monkeypatch.setattr(Profile, "open_engine", lambda one: local if one.retriever.kind == "bm25" else None)
+    engine: Any = load_profile("served", file).search_engine()
+    assert [type(one) for one in engine.engines] == [SearchClient, RankedEngine]
+    with pytest.raises(ProfileError, match=r"profile bare, field retriever\.server: .* begins with http://"):
+        load_profile("bare", file).search_engine()

@@ -14,6 +14,7 @@ from vrag_nb.commands.options import (
     need_index,
     port,
     positive,
+    say_some,
     with_documents,
 )
 from vrag_nb.paths import shown_path
@@ -43,8 +44,8 @@ def prep(options: argparse.Namespace) -> None:
     report = profile.prepare_corpus()
     print(f"{report.documents} documents, {report.pages} pages in {shown_path(profile.corpus_folder)}")
     for entry in report.skipped:
-        where = f"page {entry.page} of " if entry.page else ""
-        print(f"  skipped {where}{entry.file}: {entry.reason}")
+        print(f"  skipped {entry.place}: {entry.reason}")
+    say_some([f"  {entry.place}: {entry.reason}" for entry in report.notes])
 
 
 def index(options: argparse.Namespace) -> None:

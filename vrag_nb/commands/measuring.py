@@ -92,8 +92,10 @@ def _prepared(profile: Profile, options: argparse.Namespace) -> Profile:
     work = options.corpus or options.work or options.out / "corpus"
     profile = profile.on_documents(options.documents or work, work)
     if options.corpus is None:
-        for entry in profile.prepare_corpus().skipped:
-            print(f"skipped {entry.file}: {entry.reason}", file=sys.stderr)
+        prepared = profile.prepare_corpus()
+        for entry in prepared.skipped:
+            print(f"skipped {entry.place}: {entry.reason}", file=sys.stderr)
+        say_some([f"{entry.place}: {entry.reason}" for entry in prepared.notes])
     return profile
 
 

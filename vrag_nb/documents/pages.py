@@ -56,6 +56,11 @@ class Skipped(BaseModel):
     page: int | None = None
     reason: str
 
+    @property
+    def place(self) -> str:
+        """The file, or the page of it, in words."""
+        return f"page {self.page} of {self.file}" if self.page else self.file
+
 
 class PrepReport(BaseModel):
     """What `prepare_corpus` did. `rendered` and `reused` count the documents of this run and are not stored."""
