@@ -93,7 +93,7 @@ report: $(READY)
 # Each stage has processes of its own, which leave no memory behind.
 nano-cpu: $(READY)
 	@$(PY) -m vrag_nb prep --profile nano
-	@for stage in read read_pages spell align match retrieve act see settle weigh; do \
+	@for stage in letters spell align match retrieve act settle weigh; do \
 	  $(PY) -m torch.distributed.run --nproc-per-node 2 -m vrag_nb.nano.recipe --threads 1 \
 	    --out data/runs/nano-cpu --scale $(SCALE) $$stage || exit 1; \
 	done

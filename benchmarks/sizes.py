@@ -2,7 +2,7 @@
 
     python benchmarks/sizes.py [--minutes 8] [--work data/runs/sizes] [--out results/sizes]
 
-Every candidate is trained from nothing by the recipe's first stage (dense glyph supervision on scribbles) for the same
+Every candidate is trained from nothing (dense glyph supervision on scribbles, as the shipped towers began) for the same
 wall-clock minutes, seed and learning rates, one after the other; its language model takes no part in that. Then the
 letters of windows on development pages, which no stage sees, are asked of its vision tower: the share that is right, a
 letter's place being told. Seconds are of the whole model in bfloat16 or float32, whichever this CPU multiplies: seeing

@@ -14,7 +14,7 @@ from vrag_nb.documents.decks.generate import pretraining_deck
 from vrag_nb.nano import recipe as recipes
 from vrag_nb.nano.aligning import Stream
 from vrag_nb.nano.model import NanoSize, build_nano_vlm, build_processor, save_checkpoint
-from vrag_nb.nano.plan import FEWEST, Recipe, tokenizer
+from vrag_nb.nano.plan import FEWEST, Recipe, fresh_model, load_earlier, tokenizer
 from vrag_nb.nano.recipe import ENDED, run_stages
 from vrag_nb.nano.several_facts import reason
 from vrag_nb.nano.windows import draw_windows
@@ -69,8 +69,19 @@ def test_a_stage_that_was_killed_goes_on(recipe: Recipe):
     assert torch.equal(_tower(recipe.latest("nano-agent")), first)
 
 
+def test_a_tower_is_taught_letters_from_nothing_and_handed_on(recipe: Recipe):
+    run_stages(replace(recipe, letters_seconds=1.0), ["letters"])
+    untaught, taught = fresh_model(recipe), fresh_model(recipe)
+    load_earlier(taught, recipe.runs / "letters")
+    before, after = untaught.state_dict(), taught.state_dict()
+    changed = {name for name in after if not torch.equal(after[name], before[name])}
+    assert "model.visual.blocks.0.attn.qkv.weight" in changed
+    assert all(".visual." in name for name in changed)
+    assert all(after[name].isfinite().all() for name in changed)
+
+
 def test_an_unknown_stage_is_named(recipe: Recipe):
-    with pytest.raises(ValueError, match="unknown stage sea; there are read, "):
+    with pytest.raises(ValueError, match="unknown stage sea; there are letters, "):
         run_stages(recipe, ["sea"])
 
 

@@ -3,7 +3,7 @@
 Each worker keeps a pool of decks in memory (page pixels at the corpus' dpi, character positions, questions), replaces
 them one by one, and draws samples from them:
 
-- `glyphs`: a window of a page, for the vision tower (stage 1);
+- `glyphs`: a window of a page and its characters (`benchmarks/sizes.py`);
 - `crop`: the gold region, jittered, and its question;
 - `page`: a whole page and a question that its large print answers;
 - `point`: a whole page, and where on it the answer stands (a box in shown pixels, as the agent writes it);

@@ -41,8 +41,7 @@ class Recipe:
     times: int = 1
     rate: float = 1.0
     hold: bool = False
-    read_seconds: float = 1200
-    read_pages_seconds: float = 3600
+    letters_seconds: float = 3600
     spell_seconds: float = 900
     match_seconds: float = 1500
     retrieve_seconds: float = 2400
@@ -147,6 +146,6 @@ def tower_windows(recipe: Recipe) -> WindowFiles:
         draw_windows, recipe.runs / "windows", partial(mixed_deck, recipe), recipe.window_files, seed=recipe.seed
     )
     if replicas.rank() == 0:
-        draw(processes=max(recipe.threads, recipe.workers))
+        draw(processes=max(recipe.threads * replicas.count(), recipe.workers))
     replicas.wait()
     return draw()

@@ -1,7 +1,8 @@
-"""Pretraining stage 1: the vision tower learns to see characters, from dense glyph supervision alone.
+"""A vision tower of any size and patches learns to see characters, from dense glyph supervision alone.
 
-The language model takes no part. Scribbles grow harder as the measured accuracy allows (never by step count), first
-alone, then mixed with windows of train-split deck pages, the way the agent will see pages and crops.
+The language model takes no part. Scribbles are drawn as they are needed, and grow harder as the measured accuracy
+allows, never by step count. So the shipped towers began; the recipe now begins with windows (`seeing`), which costs a
+fraction, and `benchmarks/sizes.py` compares sizes by this.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from vrag_nb.attention import linear_patch_embedding, use_window_attention
 from vrag_nb.nano import replicas
 from vrag_nb.nano.glyphs import Glyph, GlyphHead, LetterHead, glyph_loss, letter_targets, slot_targets
 from vrag_nb.nano.model import FACTOR
-from vrag_nb.nano.optimisation import Optimisers, load_state, to_training_form
+from vrag_nb.nano.optimisation import Optimisers, to_training_form
 from vrag_nb.nano.scribbles import scribble
 from vrag_nb.nano.training import Training
 
@@ -112,7 +113,6 @@ def train_reading(
     adamw_lr: float = 1e-3,
     decay: float = 0.4,
     workers: int = 1,
-    heads_from: Path | None = None,
     promote_at: float = 0.8,
     difficulty_step: float = 0.01,
 ) -> None:
@@ -124,9 +124,6 @@ def train_reading(
     """
     torch.manual_seed(seed)
     reader = Reader(model)
-    if heads_from and (earlier := load_state(heads_from / "state.pt")):
-        reader.glyphs.load_state_dict(earlier["head"])
-        reader.letters.load_state_dict(earlier["letters"])
     to_training_form(reader)
     optimisers = Optimisers(reader.named_parameters(), muon_lr, adamw_lr, decay=decay)
     parts = {"visual": reader.visual, "head": reader.glyphs, "letters": reader.letters}

@@ -1,8 +1,7 @@
 """The recipe of the nano models, stage by stage; notebook 00 tells it, `python -m vrag_nb.nano.recipe` runs it.
 
-    read       vision tower, dense glyph supervision on scribbles                      -> runs/nano/read
-    read_pages the same on windows of drawn deck pages, mixed with scribbles           -> runs/nano/read_pages
-    spell      language side, frozen vision: strips to write out, small tables         -> runs/nano/spell
+    letters    vision tower, from nothing: which letter covers each cell of a window   -> runs/nano/letters
+    spell      language side, frozen vision: strips to write out, words, small tables  -> runs/nano/spell
     align      language side: copying, searching, look-up and pointing on pages        -> models/nano-base
     match      ColQwen2.5 on half of that: words of small images, late-interaction     -> runs/nano/match
     retrieve   the same on whole pages and their questions                             -> models/nano-retriever
@@ -35,7 +34,6 @@ weights were given.
 from __future__ import annotations
 
 import argparse
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -69,33 +67,30 @@ from vrag_nb.nano.plan import (
     tokenizer,
     tower_windows,
 )
-from vrag_nb.nano.reading import Drawing, draw_scribble, train_reading
 from vrag_nb.nano.retriever_stages import find, hone, match, retrieve, sharpen, twin, weigh
-from vrag_nb.nano.seeing import WindowLessons, train_held
+from vrag_nb.nano.seeing import WindowLessons, train_from_nothing, train_held
 from vrag_nb.nano.several_facts import FactTurns, Plans, reason
 from vrag_nb.nano.wording import copied_words, searches
 
 NEXT = "nano-agent-next"  # what stages `reckon`, `see` and `settle` make
 
 
-def read(recipe: Recipe) -> None:
+def letters(recipe: Recipe) -> None:
+    """The vision tower from nothing: it is asked for the cells of windows, compiled and on windows drawn beforehand."""
     model = fresh_model(recipe)
-    processor = build_processor(tokenizer())
-    train_reading(
-        model,
-        processor.image_processor,
-        recipe.runs / "read",
-        recipe.read_seconds,
-        muon_lr=6e-3,
-        adamw_lr=2e-3,
-        seed=recipe.seed,
+    train_from_nothing(
+        model.model.visual, tower_windows(recipe), recipe.runs / "letters", recipe.letters_seconds, recipe.seed
     )
 
 
 def spell(recipe: Recipe) -> None:
     model = fresh_model(recipe)
-    load_earlier(model, recipe.runs / "read_pages")
-    streams = [Stream("read", reading_strip, 32), Stream("table", drawn_table, 40)]
+    load_earlier(model, recipe.runs / "letters")
+    streams = [
+        Stream("read", reading_strip, 32),
+        Stream("copy", copied_words, 32, buckets=4),
+        Stream("table", drawn_table, 40),
+    ]
     train_streams(
         model,
         build_processor(tokenizer()),
@@ -104,32 +99,6 @@ def spell(recipe: Recipe) -> None:
         recipe.spell_seconds,
         seed=recipe.seed,
         decay=0.15,
-    )
-
-
-def draw_page_or_scribble(tasks: DeckTasks, rng: random.Random, difficulty: float) -> Drawing:
-    """Three page windows for two scribbles (a window has three times the squares)."""
-    return tasks.glyphs(rng, difficulty) if rng.random() < 0.6 else draw_scribble(rng, max(0.4, difficulty))
-
-
-def read_pages(recipe: Recipe) -> None:
-    model = fresh_model(recipe)
-    processor = build_processor(tokenizer())
-    load_earlier(model, recipe.runs / "read")
-    draw: Callable[[random.Random, float], Drawing] = partial(
-        draw_page_or_scribble, DeckTasks(DeckPool(pretraining_deck, size=16, draws_per_deck=40))
-    )
-    train_reading(
-        model,
-        processor.image_processor,
-        recipe.runs / "read_pages",
-        recipe.read_pages_seconds,
-        draw=draw,
-        batch_size=16,
-        muon_lr=3e-3,
-        adamw_lr=1e-3,
-        seed=recipe.seed + 1,
-        heads_from=recipe.runs / "read",
     )
 
 
@@ -354,8 +323,7 @@ def _window_lessons(recipe: Recipe, model: Qwen2_5_VLForConditionalGeneration, s
 
 
 STAGES: dict[str, Callable[[Recipe], None]] = {
-    "read": read,
-    "read_pages": read_pages,
+    "letters": letters,
     "spell": spell,
     "align": align,
     "match": match,

@@ -223,6 +223,15 @@ def train_seeing(
         training.blend(**figures)
 
 
+def train_from_nothing(visual: Any, windows: WindowFiles, folder: Path, seconds: float, seed: int = 0) -> None:
+    """`train_seeing` of a tower that knows nothing yet, at the rates of one that has little to lose."""
+    torch.manual_seed(seed)
+    lessons = WindowLessons(visual, windows, seed=seed)
+    for part in (visual, lessons):
+        to_training_form(part)
+    train_seeing(visual, lessons, folder, seconds, muon_lr=6e-3, adamw_lr=2e-3, decay=0.6)
+
+
 def train_held(
     visual: Any,
     windows: WindowFiles,
