@@ -7,7 +7,7 @@
 #   make lab          JupyterLab on notebooks/index.ipynb           make serve    the search engine over HTTP
 #   make report       tables, figures and failures of results/nano as one page (RESULTS="dir dir": other or more folders)
 #   make realdocs DIR=path   recall on a folder of MMLongBench-Doc  make bench    what survives kill -9
-#   make nano-cpu     an agent and a retriever from nothing, on two cores overnight -> data/runs/nano-cpu (SCALE=0.1: a tenth, on fewer pages)
+#   make nano-cpu     an agent and a retriever from nothing, on two cores in two hours -> data/runs/nano-cpu (SCALE=4: overnight)
 #   make nano-cpu-sheets     what they can do, skill by skill -> results/skills/nano-cpu
 #   make lock         requirements.lock anew from pyproject.toml
 

@@ -28,7 +28,7 @@ from vrag_nb.nano.aligning import Stream, StreamBatches, train_streams
 from vrag_nb.nano.glyphs import CLASS_OF, EMPTY, IGNORE, SLOTS, Glyph, slot_targets
 from vrag_nb.nano.lookups import SOUGHT, drawn_table, loose_lines, reading_strip, sought_table
 from vrag_nb.nano.model import NanoSize, build_nano_vlm, build_processor, save_checkpoint
-from vrag_nb.nano.optimisation import Float32Muon, Optimisers, orthogonalised
+from vrag_nb.nano.optimisation import Float32Muon, Optimisers, load_state, orthogonalised
 from vrag_nb.nano.patches import packed_patches, recoloured, seen, tower_inputs
 from vrag_nb.nano.plan import processor_of
 from vrag_nb.nano.plan import tokenizer as make_tokenizer
@@ -418,6 +418,20 @@ def test_a_tower_that_is_to_learn_nothing_stays_as_it_is(tokenizer, processor, t
         train_streams(model, processor, streams, tmp_path / what, 600, steps=2, **options)
         changed[what] = not torch.equal(model.model.visual.merger.mlp[0].weight.float(), before)
     assert changed == {"nothing": False, "merger": True}
+
+
+def test_heads_and_difficulties_are_handed_on(tokenizer, processor, tmp_path: Path):
+    torch.set_num_threads(1)
+    table, read = Stream("table", drawn_table, 2, difficulty=0.3), Stream("read", reading_strip, 2, difficulty=0.1)
+    options = {"workers": 0, "compile_text": False}
+    train_streams(build_nano_vlm(tokenizer, TINY), processor, [table], tmp_path / "first", 600, steps=2, **options)
+    before = load_state(tmp_path / "first" / "state.pt")
+    before["kept"]["difficulties"] |= {"table": 0.6, "search": 0.9}
+    streams, options = [table, read], {**options, "before": before, "muon_lr": 0.0, "adamw_lr": 0.0}
+    train_streams(build_nano_vlm(tokenizer, TINY), processor, streams, tmp_path / "second", 600, steps=1, **options)
+    after = load_state(tmp_path / "second" / "state.pt")
+    assert all(torch.equal(weights, after["looking"][name]) for name, weights in before["looking"].items())
+    assert after["kept"]["difficulties"] == {"table": 0.6, "read": 0.1, "search": 0.9}, "search comes up again later"
 
 
 def test_checkpoint_loads_with_the_auto_classes(tokenizer, processor, tmp_path: Path):

@@ -197,6 +197,7 @@ def train_streams(
     decay: float = 0.4,
     vision: Learns = "merger",
     looking_weights: Mapping[str, float] | None = None,
+    before: Mapping[str, Any] | None = None,
     windows: WindowLessons | None = None,
     decision_weight: float = 0.0,
     thought_weight: float = 0.0,
@@ -210,6 +211,8 @@ def train_streams(
     Of several processes (`replicas`) each draws samples of its own; the first one's log and state are kept.
 
     vision: what of the tower learns.
+    before: the state in which an earlier stage ended. Its looking heads are taken up, and its lessons are as hard as
+    they had become; else heads know nothing yet and lessons begin with their own difficulty.
     windows: the tower is asked for their cells in every step, so that what of it learns goes on reading.
     decision_weight: of a loss on the first words of thoughts (`samples.decisions`), one token of dozens in the loss on
     all of them.
@@ -222,6 +225,8 @@ def train_streams(
     torch.manual_seed(seed)
     device = training_device()
     looking = _prepared(model, device, vision, looking_weights, compile_text)
+    if before is not None:
+        looking.load_state_dict(before["looking"])
     parts: dict[str, nn.Module] = {"model": model, "looking": looking}
     if windows is not None:
         to_training_form(windows, device)
@@ -231,8 +236,8 @@ def train_streams(
     training = Training(folder, parts, optimisers, seconds, steps=steps, save_every=save_every)
     if windows is not None:
         windows.start(training.step)
-    earlier = training.kept.setdefault("difficulties", {})
-    difficulties = {stream.name: Value(c_double, earlier.get(stream.name, stream.difficulty)) for stream in streams}
+    levels = {**(before or {}).get("kept", {}).get("difficulties", {}), **training.kept.get("difficulties", {})}
+    difficulties = {stream.name: Value(c_double, levels.get(stream.name, stream.difficulty)) for stream in streams}
     shares = RunningShares(training.kept.setdefault("shares", {}))
     seeded = f"{seed * 7919 + training.step}/{replicas.rank()}"
     batches = StreamBatches(streams, model, processor, difficulties, seeded, times)
@@ -266,10 +271,10 @@ def train_streams(
             loss, figures = windows.ask()
             loss.backward()
             training.blend(**figures)
-        training.kept["difficulties"] = {name: level.value for name, level in difficulties.items()}
+        training.kept["difficulties"] = {**levels, **{name: level.value for name, level in difficulties.items()}}
         training.kept["tokens"] = training.kept.get("tokens", 0) + tokens
-        levels = {f"difficulty/{name}": level for name, level in training.kept["difficulties"].items()}
-        training.tell(tokens=training.kept["tokens"], **shares.figures(), **levels)
+        told = {f"difficulty/{name}": level.value for name, level in difficulties.items()}
+        training.tell(tokens=training.kept["tokens"], **shares.figures(), **told)
 
 
 def _replayed(loader: Iterator[Drawn], groups: list[str], device: torch.device) -> Replay[Drawn]:

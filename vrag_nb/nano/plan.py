@@ -41,14 +41,14 @@ class Recipe:
     times: int = 1
     rate: float = 1.0
     hold: bool = False
-    letters_seconds: float = 3600
-    spell_seconds: float = 900
-    match_seconds: float = 1500
-    retrieve_seconds: float = 2400
-    align_seconds: float = 7200
-    act_seconds: float = 2400
+    letters_seconds: float = 1320
+    spell_seconds: float = 600
+    match_seconds: float = 300
+    retrieve_seconds: float = 900
+    align_seconds: float = 1560
+    act_seconds: float = 600
     reckon_seconds: float = 540
-    settle_seconds: float = 5400
+    settle_seconds: float = 1500
     unite_seconds: float = 5400
     see_seconds: float = 1800
     perceive_seconds: float = 2400
@@ -134,10 +134,15 @@ def processor_of(model: Qwen2_5_VLForConditionalGeneration) -> Qwen2_5_VLProcess
     return Qwen2_5_VLProcessor.from_pretrained(str(model.name_or_path))
 
 
-def letters_head(recipe: Recipe) -> dict[str, Any] | None:
-    """What `see` has taught to tell letters off a tower's tokens, where it has run: weights of a `CellHead`."""
-    seen = load_state(recipe.runs / "see" / "state.pt")
-    return seen["head"] if seen else None
+def letters_head(recipe: Recipe, stage: str = "see") -> dict[str, Any] | None:
+    """What a stage has taught to tell letters off a tower's tokens, where it has run: weights of a `CellHead`."""
+    taught = load_state(recipe.runs / stage / "state.pt")
+    return taught["head"] if taught else None
+
+
+def lessons_before(recipe: Recipe, stage: str) -> dict[str, Any] | None:
+    """The state in which a stage of `aligning.train_streams` ended, where it has run."""
+    return load_state(recipe.runs / stage / "state.pt")
 
 
 def tower_windows(recipe: Recipe) -> WindowFiles:

@@ -60,6 +60,7 @@ from vrag_nb.nano.plan import (
     Recipe,
     fresh_model,
     latest_agent,
+    lessons_before,
     letters_head,
     load_earlier,
     mixed_deck,
@@ -103,11 +104,17 @@ def spell(recipe: Recipe) -> None:
 
 
 def lessons(pool: DeckPool) -> list[Stream]:
-    """What the language side is taught before it acts: to copy, to search, to look up, to point."""
+    """What the language side is taught before it acts: to copy, to search, to read, to look up, to point.
+
+    Strips and lines come in ever more fonts and sizes as they are read: of decks alone, where an answer is a few
+    letters somewhere on a crop, reading is not learned.
+    """
     return [
-        Stream("copy", copied_words, 12, buckets=4),
-        Stream("search", searches(pool), 10, buckets=4),
-        Stream("table", drawn_table, 32, promote_on="found", difficulty_step=0.02),
+        Stream("copy", copied_words, 6, buckets=4),
+        Stream("search", searches(pool), 6, buckets=4),
+        Stream("read", reading_strip, 24, promote_at=0.4, difficulty_step=0.02),
+        Stream("lines", loose_lines, 16, buckets=4, promote_at=0.4, difficulty_step=0.02),
+        Stream("table", drawn_table, 32, promote_at=0.5, difficulty_step=0.02),
         Stream("deck", DeckTasks(pool).lookups, 12, buckets=4),
         Stream("match", DeckTasks(pool).matches, 6, buckets=4),
     ]
@@ -128,6 +135,7 @@ def align(recipe: Recipe) -> None:
         muon_lr=3e-3,
         adamw_lr=1e-3,
         decay=0.3,
+        before=lessons_before(recipe, "spell"),
     )
     if replicas.rank() == 0:
         save_checkpoint(model, processor, recipe.models / "nano-base")
@@ -148,7 +156,8 @@ def playing(recipe: Recipe) -> list[Stream]:
 def act(recipe: Recipe) -> None:
     model = Qwen2_5_VLForConditionalGeneration.from_pretrained(recipe.models / "nano-base", dtype=torch.float32)
     streams = shared_out(playing(recipe))
-    _train_agent(recipe, model, streams, recipe.runs / "act", recipe.act_seconds, vision="all")
+    before = lessons_before(recipe, "align")
+    _train_agent(recipe, model, streams, recipe.runs / "act", recipe.act_seconds, vision="all", before=before)
 
 
 def shared_out(streams: Sequence[Stream]) -> list[Stream]:
@@ -201,7 +210,8 @@ def settle(recipe: Recipe) -> None:
     """
     agent, streams = latest_agent(recipe), settling(recipe)
     vision: Learns = "nothing" if recipe.hold else "all"
-    _teach_on(recipe, agent, streams, "settle", NEXT, vision=vision, decision_weight=0.5, decay=0.9)
+    before = lessons_before(recipe, "act")
+    _teach_on(recipe, agent, streams, "settle", NEXT, vision=vision, decision_weight=0.5, decay=0.9, before=before)
 
 
 def settling(recipe: Recipe) -> list[Stream]:
@@ -315,10 +325,11 @@ def _window_lessons(recipe: Recipe, model: Qwen2_5_VLForConditionalGeneration, s
     device, visual, batch = training_device(), model.model.visual, 16 * recipe.times
     on_cpu, windows = device.type == "cpu", tower_windows(recipe)
     lessons = WindowLessons(visual, windows, batch, seed=recipe.seed, compiled=on_cpu, resident=not on_cpu).to(device)
-    if head := letters_head(recipe):
+    known = letters_head(recipe)
+    if head := known or letters_head(recipe, "letters"):
         lessons.head.load_state_dict(head)
-    elif not (recipe.runs / stage / "state.pt").is_file():
-        lessons.acquaint()
+    if not known and not (recipe.runs / stage / "state.pt").is_file():
+        lessons.acquaint()  # of `letters` the tower has learned on since
     return lessons
 
 
