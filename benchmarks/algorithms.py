@@ -1,6 +1,6 @@
 """GGPO against GSPO (and GRPO) on VimRAG trajectories, from one start, in one budget (arXiv 2602.12735, eq. 11, 12).
 
-    python benchmarks/algorithms.py --out results/algorithms --run data/runs/algorithms --seeds 0 1 2 [--steps 12]
+    python benchmarks/algorithms.py --out results/algorithms --run data/runs/algorithms --seeds 0 1 2 [--steps 6]
 
 Every algorithm and seed is a training run of its own from `--start`, with the profile's reward, settings and training
 questions; development questions are rolled out, greedily, every `--every` steps. Printed and written: reward and share
@@ -98,10 +98,10 @@ def main() -> None:
     parser.add_argument("--out", default="results/algorithms")
     parser.add_argument("--algorithms", nargs="+", default=["gspo", "ggpo"], choices=["grpo", "gspo", "ggpo"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--steps", type=int, default=12)
-    parser.add_argument("--every", type=int, default=4, help="steps between rollouts of development questions")
+    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--every", type=int, default=2, help="steps between rollouts of development questions")
     parser.add_argument("--questions-per-step", type=int, default=8)
-    parser.add_argument("--dev-limit", type=int, default=96)
+    parser.add_argument("--dev-limit", type=int, default=48)
     options = parser.parse_args()
     profile, out = load_profile(options.profile), project_path(options.out)
     engine, start = profile.open_engine(), project_path(options.start)

@@ -14,6 +14,7 @@ from vrag_nb.documents.decks.generate import pretraining_deck
 from vrag_nb.nano import recipe as recipes
 from vrag_nb.nano.aligning import Stream
 from vrag_nb.nano.model import NanoSize, build_nano_vlm, build_processor, save_checkpoint
+from vrag_nb.nano.optimisation import save_state
 from vrag_nb.nano.plan import FEWEST, Recipe, fresh_model, load_earlier, tokenizer
 from vrag_nb.nano.recipe import ENDED, run_stages
 from vrag_nb.nano.several_facts import reason
@@ -108,6 +109,17 @@ def test_settle_teaches_the_tower_on_unless_it_is_held(recipe: Recipe, taught: d
     run_stages(replace(recipe, hold=True), ["settle"])
     assert taught["vision"] == "nothing"
     assert "windows" not in taught
+
+
+def test_settle_takes_up_what_act_handed_on(recipe: Recipe, taught: dict[str, Any]):
+    run_stages(recipe, ["settle"])
+    assert taught["before"] is None, "the shipped agent comes without its heads"
+    (recipe.runs / "settle" / ENDED).unlink()
+    (recipe.runs / "settle").rmdir()
+    handed_on = {"looking": {}, "kept": {"difficulties": {"read": 0.2}}}
+    save_state(recipe.runs / "act" / "state.pt", handed_on)
+    run_stages(recipe, ["settle"])
+    assert taught["before"] == handed_on
 
 
 def test_comparing_is_learned_in_words_alone(recipe: Recipe):

@@ -44,8 +44,7 @@ class Stream:
     name: str
     draw: Callable[[random.Random, float], Sample | list[Sample]]
     batch_size: int
-    promote_at: float = 0.6  # the share, over the last batches, at which the difficulty rises
-    promote_on: Literal["match", "found"] = "match"  # of `RunningShares`
+    promote_at: float = 0.6  # the share of exact answers, over the last batches, at which the difficulty rises
     difficulty_step: float = 0.01
     difficulty: float = 0.0  # to begin with
     buckets: int = 1  # so many batches are drawn at once and sorted by length, which saves padding
@@ -349,7 +348,7 @@ def _prepared(
 
 
 def _promote(stream: Stream, difficulty: Level, shares: RunningShares, kinds: list[str]) -> None:
-    means = shares.means[stream.promote_on]
+    means = shares.means["match"]
     level = sum(means.get(kind, 0.0) for kind in kinds) / len(kinds)
     if level > stream.promote_at and difficulty.value < 1:
         difficulty.value = min(1.0, difficulty.value + stream.difficulty_step)
