@@ -213,13 +213,13 @@ def test_lesson_curves_put_what_begins_alike_on_one_chart_and_part_the_phases(tm
     frame = pd.DataFrame({"step": range(1, 21), "seconds": range(20), "loss/turn": np.linspace(2, 1, 20)})
     frame["match/crop"], frame["match/page"] = 0.5, np.linspace(0, 1, 20)
     frame["match/page"] = frame["match/page"].where(frame["step"] > 10)
-    frame["phase"] = [0] * 10 + [1] * 10
+    frame["phase"], frame["tokens"] = [0] * 10 + [1] * 10, range(0, 20_000, 1000)
     frame.to_json(tmp_path / "log.jsonl", orient="records", lines=True)
     figure = plots.lesson_curves(tmp_path / "log.jsonl", smooth=1, title="settle")
     drawn(figure)
-    loss, match = (axes for axes in figure.axes if axes.get_visible())
-    assert [axes.get_title(loc="left") for axes in (loss, match)] == ["loss", "match"]
-    assert [axes.get_ylabel() for axes in (loss, match)] == ["nats", "share"]
+    shown = loss, match, _ = [axes for axes in figure.axes if axes.get_visible()]
+    assert [axes.get_title(loc="left") for axes in shown] == ["loss", "match", "tokens"]
+    assert [axes.get_ylabel() for axes in shown] == ["nats", "share", "tokens so far"]
     assert [text.get_text() for text in match.get_legend().get_texts()] == ["crop", "page"]
     before, after, mark = loss.lines
     assert (before.get_xdata()[-1], after.get_xdata()[0], mark.get_xdata()[0]) == (10, 11, 11)

@@ -25,7 +25,7 @@ from vrag_nb.display import figures, scenes
 from vrag_nb.display.figures import INK, MUTED, SERIES
 from vrag_nb.display.scenes import Verdict
 
-_UNITS = {"difficulty": "0 to 1", "learning_rate": "rate"}
+_UNITS = {"difficulty": "0 to 1", "learning_rate": "rate", "tokens": "tokens so far"}
 STYLES = ("-", "--", ":")  # of lines, once the colours of SERIES are used up
 Estimate = Mapping[str, float]  # {value, low, high, n}
 _KINDS = ("search", "bbox", "answer", "invalid")
