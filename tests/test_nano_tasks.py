@@ -15,9 +15,10 @@ from vrag_nb.agent.encoding import ChatEncoder
 from vrag_nb.agent.geometry import jittered
 from vrag_nb.attention import linear_patch_embedding
 from vrag_nb.documents.decks.generate import pretraining_panels
+from vrag_nb.nano import replicas
 from vrag_nb.nano.box_turns import LEAST, BoxTurns, part_around
 from vrag_nb.nano.box_turns import SQUARES as BOX_SQUARES
-from vrag_nb.nano.deck_tasks import BUDGET, DeckPool, DeckTasks
+from vrag_nb.nano.deck_tasks import BUDGET, DeckPool, DeckTasks, DrawnPage
 from vrag_nb.nano.expert import EXPERT_SETTINGS, ExpertSamples, ExpertTurns, likest, play, session_sample
 from vrag_nb.nano.finding import ROUNDS, SIGHTS, FindingBatches, draw_pages, stacked, train_finding
 from vrag_nb.nano.glyphs import CLASS_OF, EMPTY
@@ -28,6 +29,7 @@ from vrag_nb.nano.model import FACTOR, NanoSize, build_nano_vlm, build_processor
 from vrag_nb.nano.optimisation import load_state
 from vrag_nb.nano.panel_turns import PRINT, SQUARES, PanelTurns, drawn_print, shown_budget
 from vrag_nb.nano.patches import seen
+from vrag_nb.nano.plan import Recipe
 from vrag_nb.nano.plan import tokenizer as make_tokenizer
 from vrag_nb.nano.prose import drawn_document
 from vrag_nb.nano.retriever import (
@@ -47,7 +49,7 @@ from vrag_nb.nano.retriever import (
     word_loss,
     word_targets,
 )
-from vrag_nb.nano.retriever_stages import shared
+from vrag_nb.nano.retriever_stages import word_material
 from vrag_nb.nano.samples import BOX, IGNORE, collate, encode, looking_targets, telling_words
 from vrag_nb.nano.wording import copied_words, searches
 from vrag_nb.number_formats import quick_dtype
@@ -513,18 +515,19 @@ def test_the_retriever_learns_on_pages_that_were_seen_once_and_resumes(pool, pro
     assert not torch.equal(model.language_model.layers[0].mlp.up_proj.weight, text)
 
 
-def test_processes_share_decks_and_no_page_is_lost(pool):
-    pages = [page for _ in range(2) for page in pool.pick(random.Random(0))[0]][:7]
-    groups = [
-        QueryGroup([0, 1], [("a", 1)]),
-        QueryGroup([2], [("", 2)]),
-        QueryGroup([3, 4, 5, 6], [("b", 4), ("c", 6)]),
-    ]
-    (first, one), (second, two) = (shared(pages, groups, share, 2) for share in range(2))
-    assert one == [QueryGroup([0, 1], [("a", 1)]), QueryGroup([2, 3, 4, 5], [("b", 3), ("c", 5)])]
-    assert two == [QueryGroup([0], [("", 0)])]
-    assert [*map(id, first)] == [id(pages[n]) for n in (0, 1, 3, 4, 5, 6)]
-    assert second[0] is pages[2]
+def test_processes_share_decks_and_none_is_lost(monkeypatch: pytest.MonkeyPatch):
+    alone = {id_of(page) for page in word_material(Recipe(), 3, windows=1)[0]}
+    monkeypatch.setattr(replicas, "count", lambda: 2)
+    parts = []
+    for rank in range(2):
+        monkeypatch.setattr(replicas, "rank", lambda rank=rank: rank)
+        parts.append({id_of(page) for page in word_material(Recipe(), 3, windows=1)[0]})
+    assert parts[0] | parts[1] == alone
+    assert not parts[0] & parts[1]
+
+
+def id_of(page: DrawnPage) -> bytes:
+    return page.image.tobytes()
 
 
 def test_memory_steps_are_single_steps_of_vimrags_expert_on_drawn_pages(pool, processor):

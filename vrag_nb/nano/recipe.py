@@ -208,7 +208,7 @@ def settle(recipe: Recipe) -> None:
     Its tower learns on as well, unless the recipe holds it. What it makes lies beside the shipped agent until it is
     better, as NEXT.
     """
-    agent, streams = latest_agent(recipe), settling(recipe)
+    agent, streams = latest_agent(recipe), shared_out(settling(recipe))
     vision: Learns = "nothing" if recipe.hold else "all"
     before = lessons_before(recipe, "act")
     _teach_on(recipe, agent, streams, "settle", NEXT, vision=vision, decision_weight=0.5, decay=0.9, before=before)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
@@ -56,9 +55,9 @@ def word_material(recipe: Recipe, decks: int, windows: int = 2) -> tuple[list[Dr
     There are few layouts to train on, and a retriever learns them by heart: which corner names the deck, in which
     colour. Scribbles have no layout, windows little of one, and both are four times cheaper than a page.
     """
-    rng = random.Random(f"{recipe.seed}/words")
     drawn: list[DrawnPage] = []
-    for number in tqdm(range(decks), desc="drawing windows"):
+    for number in tqdm(_own_share(decks), desc="drawing windows"):
+        rng = random.Random(f"{recipe.seed}/words/{number}")
         pdf, _ = pretraining_deck(100_000 * recipe.seed + 20_000 + number)
         with pymupdf.open(stream=pdf, filetype="pdf") as document:
             for page in document:
@@ -75,10 +74,10 @@ def page_material(recipe: Recipe, decks: int) -> tuple[list[DrawnPage], list[Que
         ((recipe.corpus / "documents" / f"{d}.pdf").read_bytes(), q)
         for d, q in split_questions(recipe, "train").items()
     ]
-    rng = random.Random(f"{recipe.seed}/pages")
     drawn: list[DrawnPage] = []
     groups: list[QueryGroup] = []
-    for number in tqdm(range(len(train) + decks), desc="drawing decks"):
+    for number in tqdm(_own_share(len(train) + decks), desc="drawing decks"):
+        rng = random.Random(f"{recipe.seed}/pages/{number}")
         known = number < len(train)
         pdf, questions = train[number] if known else pretraining_deck(100_000 * recipe.seed + 10_000 + number)
         first = len(drawn)
@@ -94,6 +93,11 @@ def page_material(recipe: Recipe, decks: int) -> tuple[list[DrawnPage], list[Que
         if queries:
             groups.append(QueryGroup(list(range(first, len(drawn))), queries))
     return drawn, groups
+
+
+def _own_share(count: int) -> range:
+    """Which of `count` decks this process draws, and alone learns from."""
+    return range(count)[replicas.rank() :: replicas.count()]
 
 
 def _disguised(rng: random.Random, page: DrawnPage) -> DrawnPage:
@@ -166,10 +170,9 @@ def _train_on(
     stage: str,
     **options: Any,
 ) -> None:
-    """Teach the language half; of several processes each sees a share of the groups and learns from it."""
-    drawn, groups = shared(*material, replicas.rank(), replicas.count())
+    """Teach the language half."""
+    drawn, groups = material
     pages = see_pages(model, processor, drawn)
-    material[0].clear()
     drawn.clear()
     seconds = getattr(recipe, f"{stage}_seconds")
     train_retriever(model, processor, pages, groups, recipe.runs / stage, seconds, seed=recipe.seed, **options)
@@ -240,24 +243,11 @@ def _save(recipe: Recipe, model: ColQwen2_5, processor: ColQwen2_5_Processor, na
         write_query_bank(recipe, recipe.models / name / QUERY_BANK)
 
 
-def shared(
-    drawn: Sequence[DrawnPage], groups: Sequence[QueryGroup], share: int, shares: int
-) -> tuple[list[DrawnPage], list[QueryGroup]]:
-    """The `share`-th of every `shares` groups, and their pages alone."""
-    taken: list[DrawnPage] = []
-    kept = []
-    for group in groups[share::shares]:
-        moved = {page: len(taken) + number for number, page in enumerate(group.pages)}
-        taken += [drawn[page] for page in group.pages]
-        kept.append(QueryGroup(list(moved.values()), [(text, moved[page]) for text, page in group.queries]))
-    return taken, kept
-
-
 def page_and_prose_material(recipe: Recipe) -> tuple[list[DrawnPage], list[QueryGroup]]:
     """`page_material`, and as many documents of four pages of prose, which are asked for by words of theirs."""
     drawn, groups = page_material(recipe, recipe.retriever_decks)
-    rng = random.Random(f"{recipe.seed}/prose")
-    for _ in tqdm(range(recipe.retriever_decks), desc="drawing prose"):
+    for document in tqdm(_own_share(recipe.retriever_decks), desc="drawing prose"):
+        rng = random.Random(f"{recipe.seed}/prose/{document}")
         numbers = [len(drawn) + number for number in range(4)]
         drawn += drawn_document(rng, len(numbers), PAGE_BUDGET)
         groups.append(QueryGroup(numbers, [("", number) for number in numbers]))
