@@ -85,6 +85,15 @@ def test_names_are_unique_safe_and_stable(tmp_path):
     assert not others
 
 
+def test_links_to_nowhere_are_named(tmp_path):
+    (tmp_path / "there.pdf").touch()
+    (tmp_path / "linked.pdf").symlink_to("there.pdf")
+    (tmp_path / "gone.pdf").symlink_to("moved.pdf")
+    sources, others = find_sources(tmp_path)
+    assert set(sources) == {"there", "linked"}
+    assert others == {"gone.pdf": "a link to what is not there"}
+
+
 @pytest.mark.parametrize(
     ("file", "document"),
     [

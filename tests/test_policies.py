@@ -396,6 +396,16 @@ def secret(monkeypatch: pytest.MonkeyPatch) -> str:
     return "TEST_API_KEY"
 
 
+@pytest.mark.parametrize(
+    ("option", "value"), [("temperature", -1), ("temperature", float("nan")), ("top_p", 0), ("max_new_tokens", 0)]
+)
+def test_options_that_nothing_can_be_sampled_with_are_refused(option: str, value: float):
+    with pytest.raises(ValueError, match=f"^{option} is {value}: "):
+        OpenAIPolicy("any", "http://127.0.0.1:9", api_key_env=None, **{option: value})
+    with pytest.raises(ValueError, match=f"^{option} is {value}: "):
+        TransformersPolicy("no-such-folder", **{option: value})
+
+
 def test_requests_carry_text_images_and_limits(endpoint: Endpoint, secret: str) -> None:
     policy = OpenAIPolicy("plain", endpoint.url, api_key_env=secret, max_new_tokens=99, extra_body={"top_k": 3})
     [generation] = policy.generate([LONG], seeds=[3])

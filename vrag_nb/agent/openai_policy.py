@@ -35,6 +35,7 @@ from vrag_nb.agent.policy import (
     Text,
     boxes_to_model,
     boxes_to_shown,
+    check_sampling,
 )
 
 STOP = ["</search>", "</bbox>", "</answer>", "</tool_call>", "</region>"]
@@ -87,6 +88,7 @@ class OpenAIPolicy(Policy):
         self.model, self.name = model, model
         self.temperature = temperature if temperature is not None else 0.6 if enable_thinking else 0.0
         self.top_p = top_p if top_p is not None else 0.95 if enable_thinking else 1.0
+        check_sampling(self.temperature, self.top_p, max_new_tokens)
         self.concurrency, self.image_format, self.frame = concurrency, image_format, frame
         self.stop, self.logprobs = stop, logprobs
         self._limit = {token_limit_field: max_new_tokens}

@@ -111,6 +111,16 @@ class Generation:
         return replace(self, text=self.text.encode("utf-8", "replace").decode("utf-8"))
 
 
+def check_sampling(temperature: float, top_p: float, max_new_tokens: int) -> None:
+    """Raises ValueError, naming the option, for one that no distribution or reply can have."""
+    if not 0 <= temperature < math.inf:
+        raise ValueError(f"temperature is {temperature}: a number from 0 (greedy) on")
+    if not 0 < top_p <= 1:
+        raise ValueError(f"top_p is {top_p}: a share above 0, 1 at most")
+    if max_new_tokens < 1:
+        raise ValueError(f"max_new_tokens is {max_new_tokens}: at least 1")
+
+
 class Policy(ABC):
     """A model that continues conversations.
 

@@ -45,6 +45,7 @@ from vrag_nb.agent.policy import (
     Generation,
     Policy,
     boxes_to_shown,
+    check_sampling,
     in_frame,
 )
 from vrag_nb.agent.views import VIEWS, Mixture, as_views, says_what_it_reads
@@ -97,6 +98,9 @@ class TransformersPolicy(Policy):
     ) -> None:
         if not 1 <= views <= len(VIEWS):
             raise ValueError(f"views is {views}: a number from 1 to {len(VIEWS)}")
+        if batch_size < 1:
+            raise ValueError(f"batch_size is {batch_size}: at least 1")
+        check_sampling(temperature, top_p, max_new_tokens)
         if threads is not None:
             torch.set_num_threads(threads)
         in_memory = isinstance(model, PreTrainedModel)

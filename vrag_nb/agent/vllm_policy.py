@@ -18,7 +18,7 @@ from transformers import AutoProcessor
 from vrag_nb.agent import actions
 from vrag_nb.agent.encoding import VISION_TOKENS, ChatEncoder, Encoded
 from vrag_nb.agent.openai_policy import STOP
-from vrag_nb.agent.policy import Conversation, Frame, Generation, Policy, boxes_to_shown
+from vrag_nb.agent.policy import Conversation, Frame, Generation, Policy, boxes_to_shown, check_sampling
 
 
 class VLLMPolicy(Policy):
@@ -46,6 +46,7 @@ class VLLMPolicy(Policy):
         engine: Any = None,
         **engine_options: Any,
     ) -> None:
+        check_sampling(temperature, top_p, max_new_tokens)
         vllm = import_vllm()
         if engine is not None and engine_options:
             raise ValueError(f"the engine is there already: {', '.join(engine_options)} cannot be set any more")

@@ -18,11 +18,15 @@ from vrag_nb.documents.sources import SourceError, source_for
 
 
 def find_sources(documents: Path) -> tuple[dict[str, Path], dict[str, str]]:
-    """`{document: file}` of every readable kind below the folder, and `{file: reason}` of the other kinds."""
+    """`{document: file}` of every readable kind below the folder, and `{file: reason}` of what cannot be read."""
     readable, others = [], {}
     for path in sorted(documents.rglob("*")):
         relative = path.relative_to(documents)
-        if not path.is_file() or any(part.startswith(".") for part in relative.parts):
+        if any(part.startswith(".") for part in relative.parts):
+            continue
+        if path.is_symlink() and not path.exists():
+            others[relative.as_posix()] = "a link to what is not there"
+        if not path.is_file():
             continue
         try:
             source_for(path)

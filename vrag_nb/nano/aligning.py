@@ -235,45 +235,26 @@ def train_streams(
     training = Training(folder, parts, optimisers, seconds, steps=steps, save_every=save_every)
     if windows is not None:
         windows.start(training.step)
-    levels = {**(before or {}).get("kept", {}).get("difficulties", {}), **training.kept.get("difficulties", {})}
-    difficulties = {stream.name: Value(c_double, levels.get(stream.name, stream.difficulty)) for stream in streams}
-    shares = RunningShares(training.kept.setdefault("shares", {}))
+    marks = _Marks(streams, training, (before or {}).get("kept", {}).get("difficulties", {}))
     seeded = f"{seed * 7919 + training.step}/{replicas.rank()}"
-    batches = StreamBatches(streams, model, processor, difficulties, seeded, times)
+    batches = StreamBatches(streams, model, processor, marks.difficulties, seeded, times)
     loader = iter(DataLoader(batches, batch_size=None, num_workers=workers, prefetch_factor=6 if workers else None))
-    by_name, groups = {stream.name: stream for stream in streams}, list(grouped(streams))
+    groups = list(grouped(streams))
     supply = _replayed(loader, groups, device) if device.type == "cuda" else loader
     model.train()
     weights = (decision_weight, thought_weight)
     for _ in training:
-        tokens = 0
         for _ in groups:
             drawn: Drawn = training.next(supply)
             output, rest = _answered(model, drawn.to(device), looking, weights, processor.tokenizer)
             ((output.loss + rest.loss) / len(groups)).backward()
             training.tell(**{f"loss/{drawn.group}": output.loss.item()})
-            shares.update("match", [drawn.kinds[row] for row in rest.rows], rest.matches)
-            shares.update("decided", [drawn.kinds[row] for row in rest.thoughts], rest.chosen)
-            if "answer" in rest.pointed:
-                shares.update(
-                    "found", [drawn.kinds[row] for row in drawn.targets.pointers["answer"].rows], rest.pointed["answer"]
-                )
-            if "glyph" in rest.pointed:
-                training.blend(glyphs=rest.pointed["glyph"].item())
-            for name in {"corner", "corner met", "letter met"} & set(rest.pointed):
-                training.blend(**{f"{name.replace(' ', '_')}": rest.pointed[name].float().mean().item()})
-            for name in dict.fromkeys(drawn.streams):
-                kinds = [kind for kind, stream in zip(drawn.kinds, drawn.streams, strict=True) if stream == name]
-                _promote(by_name[name], difficulties[name], shares, kinds)
-            tokens += int(drawn.texts["attention_mask"].sum())
+            marks.take(drawn, rest)
         if windows is not None:
             loss, figures = windows.ask()
             loss.backward()
             training.blend(**figures)
-        training.kept["difficulties"] = {**levels, **{name: level.value for name, level in difficulties.items()}}
-        training.kept["tokens"] = training.kept.get("tokens", 0) + tokens
-        told = {f"difficulty/{name}": level.value for name, level in difficulties.items()}
-        training.tell(tokens=training.kept["tokens"], **shares.figures(), **told)
+        marks.write()
 
 
 def _replayed(loader: Iterator[Drawn], groups: list[str], device: torch.device) -> Replay[Drawn]:
@@ -300,6 +281,52 @@ class _Rest(NamedTuple):
     thoughts: list[int]
     chosen: torch.Tensor
     pointed: dict[str, torch.Tensor]
+
+
+class _Marks:
+    """What is kept of a training's answers: running shares, how hard each stream has become, tokens so far.
+
+    difficulties: of each stream, for the processes that draw; `earlier` ones, or those of a run that goes on, come
+    before the stream's own. Those of streams that are not among these are handed on.
+    """
+
+    def __init__(self, streams: Sequence[Stream], training: Training, earlier: Mapping[str, float]) -> None:
+        self.streams, self.training = {stream.name: stream for stream in streams}, training
+        self.levels = {**earlier, **training.kept.get("difficulties", {})}
+        self.difficulties: dict[str, Level] = {
+            stream.name: Value(c_double, self.levels.get(stream.name, stream.difficulty)) for stream in streams
+        }
+        self.shares = RunningShares(training.kept.setdefault("shares", {}))
+
+    def take(self, drawn: Drawn, rest: _Rest) -> None:
+        """Take down what was right in a batch, and make streams harder that are answered well enough."""
+        pointed, kinds = rest.pointed, drawn.kinds
+        self.shares.update("match", [kinds[row] for row in rest.rows], rest.matches)
+        self.shares.update("decided", [kinds[row] for row in rest.thoughts], rest.chosen)
+        if "answer" in pointed:
+            rows = drawn.targets.pointers["answer"].rows
+            self.shares.update("found", [kinds[row] for row in rows], pointed["answer"])
+        if "glyph" in pointed:
+            self.training.blend(glyphs=pointed["glyph"].item())
+        for name in {"corner", "corner met", "letter met"} & set(pointed):
+            self.training.blend(**{name.replace(" ", "_"): pointed[name].float().mean().item()})
+        for name in dict.fromkeys(drawn.streams):
+            own = [kind for kind, stream in zip(kinds, drawn.streams, strict=True) if stream == name]
+            self._promote(self.streams[name], own)
+        self.training.kept["tokens"] = self.training.kept.get("tokens", 0) + int(drawn.texts["attention_mask"].sum())
+
+    def _promote(self, stream: Stream, kinds: Sequence[str]) -> None:
+        means, difficulty = self.shares.means["match"], self.difficulties[stream.name]
+        share = sum(means.get(kind, 0.0) for kind in kinds) / len(kinds)
+        if share > stream.promote_at and difficulty.value < 1:
+            difficulty.value = min(1.0, difficulty.value + stream.difficulty_step)
+
+    def write(self) -> None:
+        """Into the training's state, and its log."""
+        levels = {name: level.value for name, level in self.difficulties.items()}
+        self.training.kept["difficulties"] = {**self.levels, **levels}
+        told = {f"difficulty/{name}": level for name, level in levels.items()}
+        self.training.tell(tokens=self.training.kept["tokens"], **self.shares.figures(), **told)
 
 
 def _answered(
@@ -345,10 +372,3 @@ def _prepared(
     if compile_text:
         compile_layers(model.model.language_model)
     return looking
-
-
-def _promote(stream: Stream, difficulty: Level, shares: RunningShares, kinds: list[str]) -> None:
-    means = shares.means["match"]
-    level = sum(means.get(kind, 0.0) for kind in kinds) / len(kinds)
-    if level > stream.promote_at and difficulty.value < 1:
-        difficulty.value = min(1.0, difficulty.value + stream.difficulty_step)
