@@ -22,7 +22,8 @@ from vrag_nb.records import Question
 from vrag_nb.runs import declared_parameters, load_run
 
 DOCS = sorted((REPOSITORY / "docs").glob("*.md"))
-PAGES = [*DOCS, REPOSITORY / "README.md"]
+BENCHMARKS = REPOSITORY / "benchmarks"
+PAGES = [*DOCS, REPOSITORY / "README.md", BENCHMARKS / "README.md"]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NOT_RUN = re.compile(r"<!-- not run: .*? -->\n```.*?^```$", re.MULTILINE | re.DOTALL)  # the comment says why
 NAMED = re.compile(r"# ([\w./-]+\.(?:py|yaml|json))\n")
@@ -61,13 +62,13 @@ def test_examples_run_as_they_stand(page: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(REPOSITORY).as_posix())
 def test_all_python_is_python(page: Path) -> None:
     for content in python_blocks(page):
         compile(content, page.name, "exec")
 
 
-@pytest.mark.parametrize("page", DOCS, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", DOCS, ids=lambda page: page.relative_to(REPOSITORY).as_posix())
 def test_quoted_files_are_the_files(page: Path) -> None:
     for content in python_blocks(page):
         named = NAMED.match(content)
@@ -84,7 +85,7 @@ def test_an_action_of_another_paper_is_one_short_file(name: str) -> None:
     assert stated in (REPOSITORY / "docs/extending.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(REPOSITORY).as_posix())
 def test_links_lead_to_files_that_are_there(page: Path) -> None:
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
     targets = [first or second for first, second in LINK.findall(text)]
@@ -132,7 +133,7 @@ def test_pages_have_commands() -> None:
     assert all(len(commands(page)) >= 1 for page in PAGES)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(REPOSITORY).as_posix())
 def test_commands_name_what_exists(page: Path) -> None:
     known = subcommands()
     for words in commands(page):
@@ -175,7 +176,18 @@ def options_in(arguments: list[str]) -> list[str]:
     return [word.partition("=")[0] for word in arguments if re.fullmatch(r"--[a-z][\w-]*(=.*)?", word)]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_benchmark_is_listed_with_options_that_it_has() -> None:
+    listed: dict[str, list[str]] = {}
+    for name, rest in re.findall(r"\bbenchmarks/(\w+)\.py([^`]*)`", (BENCHMARKS / "README.md").read_text()):
+        listed.setdefault(name, []).extend(options_in(rest.split()))
+    for name, options in listed.items():
+        source = (BENCHMARKS / f"{name}.py").read_text(encoding="utf-8")
+        assert all(f'"{option}"' in source for option in options if option != "--check"), name
+    parts = {"tables", "trl_peer", "plaid_worker"}  # of other benchmarks
+    assert {file.stem for file in BENCHMARKS.glob("*.py")} - parts == set(listed)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(REPOSITORY).as_posix())
 def test_make_targets_exist(page: Path) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (REPOSITORY / "Makefile").read_text(), re.MULTILINE))
     named = re.findall(r"^make ([a-z-]+)|`make ([a-z-]+)", page.read_text(encoding="utf-8"), re.MULTILINE)
