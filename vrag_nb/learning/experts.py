@@ -189,7 +189,7 @@ def told(facts: Sequence[Fact], answer: str = "") -> str:
     (`answer` is one of them) which is higher.
 
     Which value is whose is said, and which is higher before the answer is: a small model learns to compare in such
-    steps and not in one (`data/models/README.md`, "Two facts").
+    steps and not in one (`docs/nano_models.md`, "Two facts").
     """
     values = [f"{fact.name}: {fact.value}" if fact.name else fact.value for fact in facts if fact.value]
     if not values:

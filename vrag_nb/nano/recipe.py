@@ -18,7 +18,7 @@
     twin       BiQwen2.5, one vector a page, from the retriever                        -> models/nano-retriever-single
 
 `reckon`, `see`, `settle`, `unite`, `perceive`, `find`, `sharpen` and `hone` teach on what is shipped and are run when
-they are named only; what each brought is in `data/models/README.md`. `torchrun --nproc-per-node 2 -m
+they are named only; what each brought is in `docs/nano_models.md`. `torchrun --nproc-per-node 2 -m
 vrag_nb.nano.recipe --threads 1 see settle` gives each of two processes a core. `perceive`, `settle`, `reckon`, `unite`
 and `find` are made for a GPU as well, where one is found: `python -m vrag_nb.nano.recipe --workers 14 --times 4 settle`
 draws on fourteen cores, in batches four times as large.
@@ -240,7 +240,7 @@ def settling(recipe: Recipe) -> list[Stream]:
 def reckon(recipe: Recipe) -> None:
     """The agent learns to compare, in words alone, which cost no squares; `settle` then has it compare what it reads.
 
-    Mixed with pages from the start it was not learned (data/models/README.md, "Two facts").
+    Mixed with pages from the start it was not learned (docs/nano_models.md, "Two facts").
     What it makes lies beside the shipped agent until it is better, as NEXT.
     """
     streams = [Stream("reason", reason, 64, buckets=4, promote_at=0.6, difficulty_step=0.02)]
