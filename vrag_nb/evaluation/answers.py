@@ -12,16 +12,18 @@ The rules, the first that applies decides:
 2. *Not answerable.* A reference that says so is met by any of a fixed list of ways of saying so and by nothing else;
    such an answer to any other reference is wrong.
 3. *Same words.* Equal after `normalise`: Unicode compatibility forms, case, white space, articles, punctuation that is
-   not inside a number or a word.
-4. *Lists.* Both sides hold as many parts, split at ";", "and", "," followed by a space (or written in brackets), and
-   the parts agree as a multiset under rules 3, 5 and 6. Order does not matter; a
-   missing or an additional part is wrong.
+   not inside a number or a word. The "A," of a list is no article.
+4. *Lists.* Both sides hold as many parts, split at ";" and line ends or, where there are none, at "and" and "," that
+   a space follows (in brackets or not, with bullets or numbers before the items or not); and the parts agree as a
+   multiset under rules 3 to 6. Order does not matter; a missing or an additional part is wrong, and so are the values
+   of named parts that have changed places.
 5. *Numbers.* Both sides are one number each, with an optional sign, currency and unit. Thousands separators, trailing
    zeros and the kind of minus mean nothing; accounting brackets negate ("(5)" is -5); a magnitude (k, M, bn,
    thousand, million, ...) multiplies, a single letter only where it touches the digits or follows a currency ("5 m"
-   are metres). "12%" is not 0.12. Units must not contradict: "12%" is "12" and "12 percent" but not "$12". The values
-   must be equal; with `tolerance` > 0 they may differ by that share of the reference's size, unless both are years
-   (integers from 1000 to 2199 without unit, sign, separator or decimals), which are always exact.
+   are metres). "12%" is not 0.12. Units must not contradict: "12%" is "12" and "12 percent" but not "$12", "$5 per
+   share" is "$5" but not "$5 per unit"; singular, plural and abbreviation are one unit. A bound ("10+") is no number.
+   The values must be equal; with `tolerance` > 0 they may differ by that share of the reference's size, unless both
+   are years (integers from 1000 to 2199 without unit, sign, separator or decimals), which are always exact.
 6. *Dates.* Both sides are one full date (2019-03-05, 5 March 2019, March 5, 2019): the same day.
 
 The tolerance is zero by default: questions of a generated corpus have answers printed on the page or computed from
@@ -64,24 +66,44 @@ _RAISED = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹]+")
 _MINUS = str.maketrans(
     {"−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "’": "'", "‘": "'", "“": '"', "”": '"', "≥": ">=", "≤": "<="}
 )
-_ARTICLES = re.compile(r"(?:(?<=^)|(?<=\s))(?:a|an|the)\s+(?=\S)")  # "Table A" keeps its letter
+_ARTICLES = frozenset({"a", "an", "the"})
 _MAGNITUDES = {
-    "k": 3, "thousand": 3, "m": 6, "mn": 6, "mio": 6, "million": 6, "millions": 6,
-    "b": 9, "bn": 9, "billion": 9, "billions": 9, "t": 12, "tn": 12, "trillion": 12, "trillions": 12,
+    "hundred": 2, "k": 3, "thousand": 3, "lakh": 5, "m": 6, "mn": 6, "mio": 6, "mln": 6, "million": 6, "millions": 6,
+    "crore": 7, "b": 9, "bn": 9, "mrd": 9, "billion": 9, "billions": 9, "t": 12, "tn": 12, "trillion": 12,
+    "trillions": 12,
+}  # fmt: skip
+_CODES = {  # of currencies: what they are written as
+    "usd": "$", "us$": "$", "eur": "€", "gbp": "£", "jpy": "¥", "inr": "₹", "krw": "₩", "rub": "₽", "rmb": "cny",
+    **{code: code for code in (
+        "cny", "chf", "nok", "sek", "dkk", "pln", "czk", "cad", "aud", "nzd", "hkd", "sgd", "brl", "mxn", "zar", "try",
+    )},
 }  # fmt: skip
 _UNITS = {
     "%": "%", "percent": "%", "per cent": "%", "pct": "%", "percentage points": "%", "pp": "%",
-    "$": "$", "us$": "$", "usd": "$", "dollar": "$", "dollars": "$",
-    "€": "€", "eur": "€", "euro": "€", "euros": "€",
-    "£": "£", "gbp": "£", "pound": "£", "pounds": "£", "¥": "¥", "jpy": "¥", "yen": "¥",
+    "dollar": "$", "dollars": "$", "us dollar": "$", "us dollars": "$", "euro": "€", "euros": "€", "pound": "£",
+    "pounds": "£", "yen": "¥", "rupee": "₹", "rupees": "₹", "yuan": "cny", **_CODES,
     "degree": "°", "degrees": "°", "deg": "°", "celsius": "°c", "degrees celsius": "°c", "° c": "°c", "° celsius": "°c",
 }  # fmt: skip
+_SYMBOLS = frozenset({"%", *_CODES.values()})
+_SHORT = {  # units of one word, in the singular
+    "hour": "h", "hr": "h", "minute": "min", "second": "s", "sec": "s", "yr": "year", "kilogram": "kg", "gram": "g",
+    "tonne": "t", "ton": "t", "kilometre": "km", "kilometer": "km", "metre": "m", "meter": "m", "centimetre": "cm",
+    "centimeter": "cm", "millimetre": "mm", "millimeter": "mm", "litre": "l", "liter": "l", "mile": "mi", "m2": "m^2",
+    "m3": "m^3",
+}  # fmt: skip
+_BOUND = re.compile(r"\s*(?:\+|or (?:more|less|fewer|higher|lower|above|below|over|under)\b|and (?:more|above|over)\b)")
+_ANY_CURRENCY = "|".join(map(re.escape, (*_CODES, *"$€£¥₹₩₽")))
 _NUMBER = re.compile(
-    r"(?P<sign>[-+]?)\s*(?P<currency>us\$|[$€£¥]|usd|eur|gbp|jpy)?\s*(?P<sign2>[-+]?)"
+    rf"(?P<sign>[-+]?)\s*(?P<currency>{_ANY_CURRENCY})?\s*(?P<sign2>[-+]?)"
     r"(?P<digits>\d{1,3}(?:[, ']\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+)(?P<exponent>e[-+]?\d{1,3}(?![\d.]))?"
-    r"(?P<unit>\s*(?:%|[^\d\s.,;%][^\d,;%]*))?"
+    # digits belong to a unit after two letters (CO2), as a power (m^2), or as m2 and m3
+    r"(?P<unit>\s*(?:%|[^\d\s.,;%])(?:[^\d,;%]|(?<=[^\W\d_]{2})\d|\^-?\d|(?<=\sm)[23])*)?"
 )
 _MONTH = re.compile(r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?(?=\s|$)")
+_DAY_COMMA = re.compile(
+    r"(?i)(\b(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?\s+\d{1,2}(?:st|nd|rd|th)?),(?=\s+\d{4}\b)"
+)
+_ITEM = re.compile(r"\s*(?:[-*•]|\d+[.)])\s+")
 _DATE_FORMS = ("%Y-%m-%d", "%Y/%m/%d", "%d %B %Y", "%d %b %Y", "%B %d %Y", "%b %d %Y", "%d.%m.%Y")
 _COMPARED = re.compile(r"([<>]=?)\s+(?=\S)")  # "< 5" is "<5"
 _ORDINAL = re.compile(r"(?<=\d)(?:st|nd|rd|th)\b")
@@ -108,11 +130,12 @@ def _one_spelling(text: str) -> str:
 def normalise(text: str) -> str:
     """The words of an answer in one spelling: lower case, one space, no articles, no punctuation around words."""
     text = _one_spelling(text).translate(_MINUS).casefold()
-    words = [_bare(word) for word in _COMPARED.sub(r"\1", text).split()]
-    words = [word for word in words if any(char.isalnum() or char in "%$€£¥-+<>" for char in word)]
-    kept = " ".join(words)
-    without = " ".join(_ARTICLES.sub(" ", kept).split())
-    return without or kept  # an answer "A" stays one
+    words = [(word, _bare(word)) for word in _COMPARED.sub(r"\1", text).split()]
+    words = [(word, bare) for word, bare in words if any(char.isalnum() or char in "%$€£¥₹-+<>" for char in bare)]
+    last = len(words) - 1  # an answer "A" stays one, "Table A" keeps its letter, and so do "A, B" and "(a) and (b)"
+    return " ".join(
+        bare for n, (word, bare) in enumerate(words) if n == last or bare not in _ARTICLES or not word.endswith(bare)
+    )
 
 
 def _bare(word: str) -> str:
@@ -143,9 +166,7 @@ def is_correct(answer: str | None, reference: str, tolerance: float = 0.0) -> bo
         return False
     if is_not_answerable(reference) or is_not_answerable(answer):
         return is_not_answerable(reference) and is_not_answerable(answer)
-    if _same(answer, reference, tolerance):
-        return True
-    return _same_list(_parts(answer), _parts(reference), tolerance)
+    return _agree(answer, reference, tolerance)
 
 
 def parse_number(text: str) -> Number | None:
@@ -161,9 +182,9 @@ def parse_number(text: str) -> Number | None:
     except InvalidOperation:
         return None
     written = match["unit"] or ""
-    if _no_unit(written):
+    if _no_unit(written) or _BOUND.match(written):
         return None
-    power, unit = _read_unit(written, _UNITS.get(match["currency"] or "", ""))
+    power, unit = _read_unit(written, _CODES.get(match["currency"] or "", match["currency"] or ""))
     if (match["sign"] == "-") != (match["sign2"] == "-") or negative:
         value = -value
     plain = match["digits"].isdigit() and not (unit or power or match["sign"] or match["sign2"] or match["exponent"])
@@ -194,10 +215,23 @@ def _read_unit(written: str, currency: str) -> tuple[int, str]:
     if words and words[0] in _MAGNITUDES and not alone:  # "5 m" are metres, "5m" and "$5 m" millions
         power = _MAGNITUDES[words.pop(0)]
     rest = " ".join(words)
-    unit = _UNITS.get(rest, rest)
+    unit = _UNITS.get(rest) or " ".join(map(_singular, words))
     if currency and unit and unit != currency:
         return power, f"{currency} {unit}"
     return power, unit or currency
+
+
+def _singular(word: str) -> str:
+    """A unit's word without its plural, shortened where that is usual: "hours" and "hr" are "h"."""
+    one = word.rstrip(".")
+    if len(one) > 2 and one.endswith("s") and not one.endswith("ss"):
+        one = one[:-1]
+    return _SHORT.get(one, one)
+
+
+def _agree(answer: str, reference: str, tolerance: float) -> bool:
+    """Rules 3 to 6: the same as they stand, or part by part."""
+    return _same(answer, reference, tolerance) or _same_list(_parts(answer), _parts(reference), tolerance)
 
 
 def _same(answer: str, reference: str, tolerance: float) -> bool:
@@ -214,16 +248,38 @@ def _same(answer: str, reference: str, tolerance: float) -> bool:
 
 
 def _same_number(found: Number, wanted: Number, tolerance: float) -> bool:
-    if found.unit and wanted.unit and found.unit != wanted.unit:
+    if _contradict(_halves(found.unit), _halves(wanted.unit)):
         return False
     if found.is_year and wanted.is_year:
         return found.value == wanted.value
     return abs(found.value - wanted.value) <= Decimal(str(tolerance)) * abs(wanted.value)
 
 
+def _halves(unit: str) -> tuple[str, str]:
+    """The currency or percent sign of a unit, and what is left of it."""
+    first, _, rest = unit.partition(" ")
+    return (first, rest) if first in _SYMBOLS else ("", unit)
+
+
+def _contradict(found: tuple[str, str], wanted: tuple[str, str]) -> bool:
+    """Whether two units do: one may leave out what the other says, but not say something else in its place."""
+    (sign, rest), (other_sign, other_rest) = found, wanted
+    if (sign and other_sign and sign != other_sign) or (rest and other_rest and rest != other_rest):
+        return True
+    return bool(
+        (sign and not rest and other_rest and not other_sign) or (other_sign and not other_rest and rest and not sign)
+    )
+
+
 def _parts(text: str) -> list[str]:
+    """What a list holds, split at its strongest separators; a part may be a list itself."""
     inner = re.fullmatch(r"\s*\[(.*)\]\s*", text, re.DOTALL)
-    parts = re.split(r";|,(?=\s)|\s+and\s+|\n", inner.group(1) if inner else text)
+    text = _DAY_COMMA.sub(r"\1", inner.group(1) if inner else text)
+    lines = [line for line in text.splitlines() if line.strip()]
+    if len(lines) > 1 and all(map(_ITEM.match, lines)):
+        text = "\n".join(_ITEM.sub("", line, count=1) for line in lines)
+    strong = re.search(r"[;\n]", text.strip(" ;\n"))
+    parts = re.split(r"[;\n]" if strong else r",(?=\s)|\s+and\s+|[;\n]", text)
     return [part.strip(" '\"") for part in parts if normalise(part)]
 
 
@@ -233,7 +289,7 @@ def _same_list(found: list[str], wanted: list[str], tolerance: float) -> bool:
         return False
     left = list(found)
     for part in sorted(wanted, key=lambda part: part not in left):
-        match = next((one for one in left if _same(one, part, tolerance)), None)
+        match = next((one for one in left if _agree(one, part, tolerance)), None)
         if match is None:
             return False
         left.remove(match)
