@@ -101,6 +101,42 @@ def test_what_changed_and_what_needs_it_is_stale(world: Path) -> None:
     assert stale(world) == ["01_first", "02_second"]
 
 
+def test_documents_questions_and_prompt_of_ones_own_count(world: Path) -> None:
+    file = world / "runs.yaml"
+    own = f"kind: documents, documents: {world}/docs, folder: {world}/corpus"
+    text = file.read_text().replace(f"folder: {world}/corpus", own)
+    text = text.replace(
+        "    policy:",
+        f"    evaluation: {{questions: {world}/q.json}}\n    agent: {{prompt: {world}/p.txt}}\n    policy:",
+    )
+    text = text.replace("02_second: {needs: [01_first]}", '02_second: {inputs: ["{questions}", "{prompt}"]}')
+    file.write_text(text.replace(f'inputs: ["{world}/input"]', 'inputs: ["{documents}", "{dev_questions}"]'))
+    (world / "docs").mkdir()
+    for name in ("docs/a.pdf", "q.json", "p.txt"):
+        (world / name).write_text("1")
+    run(world)
+    assert stale(world) == []
+    (world / "docs" / "b.pdf").write_text("1")
+    assert stale(world) == ["01_first"]
+    (world / "docs" / "b.pdf").unlink()
+    for name in ("q.json", "p.txt"):
+        (world / name).write_text("2")
+        assert stale(world) == ["02_second"]
+        (world / name).write_text("1")
+
+
+def test_what_the_retriever_runs_of_the_recipe_counts() -> None:
+    """Modules of `nano` that others import, and what those import themselves."""
+    package = runs.REPOSITORY / "vrag_nb"
+    others = [p for p in package.rglob("*.py") if "nano" not in p.parts and p.name != "nano_gallery.py"]
+    found, waiting = set(), others
+    while waiting:
+        named = {name for p in waiting for name in re.findall(r"from vrag_nb\.nano\.(\w+) import", p.read_text())}
+        waiting = [package / "nano" / f"{name}.py" for name in named if f"nano/{name}.py" not in found]
+        found |= {f"nano/{path.name}" for path in waiting}
+    assert found == set(runs._NANO_AT_WORK)
+
+
 def test_a_failure_says_cell_and_error_and_leaves_its_copy(world: Path) -> None:
     write_notebook(world / "notebooks", "02_second", "value = 1", "raise ValueError('the sea is dry')")
     with pytest.raises(RunError, match=r"02_second: cell \d+: ValueError: the sea is dry; .*02_second\.failed\.ipynb"):

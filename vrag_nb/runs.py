@@ -54,7 +54,9 @@ _NO_PART = (
     "retrieval/serving/",
     "display/landing.py",
 )
-_SOURCES = (".py", ".txt", ".js", ".css")
+_SOURCES = (".py", ".txt", ".js", ".css", ".html")
+# The recipe that made the models does not touch what they do, but for what the retriever runs:
+_NANO_AT_WORK = frozenset({"nano/written.py", "nano/patches.py", "nano/model.py", "nano/tokenizer.py"})
 
 
 class RunError(RuntimeError):
@@ -65,8 +67,7 @@ class RunError(RuntimeError):
 
 
 class NotebookPart(Part):
-    """What a notebook depends on and leaves behind; {corpus}, {index}, {retriever}, {policy}, {base}, {results} are
-    filled in.
+    """What a notebook depends on and leaves behind, with the names of `_files_of` filled in.
 
     needs: notebooks of the same run whose results this one reads.
     """
@@ -268,20 +269,36 @@ def _fill(patterns: Iterable[str], profile: Profile, run: Run) -> list[Path]:
     """Declared inputs or outputs as paths; a checkpoint that is no folder here stays a name, and is no file."""
     places = _files_of(profile, run)
     try:
-        return [project_path(pattern.format_map(places)) for pattern in patterns]
+        filled = [pattern.format_map(places) for pattern in patterns]
+        return [project_path(path) for path in filled if path]
     except (KeyError, ValueError) as error:
         raise ProfileError(f"an input or output names {error}; known: {', '.join(places)}") from None
 
 
 def _files_of(profile: Profile, run: Run) -> dict[str, Path | str]:
+    """What placeholders mean. Somebody's own documents, question files and prompt are nothing where the profile has
+    none: generated ones come of the notebook that writes the corpus."""
+    learning = profile.learning
     return {
+        "documents": profile.documents_folder if profile.corpus.documents else "",
+        "questions": _own_file(profile, profile.evaluation.questions),
+        "train_questions": _own_file(profile, learning.train_questions) if learning else "",
+        "dev_questions": _own_file(profile, learning.dev_questions) if learning else "",
+        "prompt": profile.agent.prompt if Path(profile.agent.prompt).suffix else "",
         "corpus": profile.corpus_folder,
         "index": profile.index_folder,
         "retriever": profile.retriever.checkpoint or profile.retriever.kind,
         "policy": profile.policy.checkpoint,
-        "base": profile.learning.base if profile.learning else "",
+        "base": learning.base if learning else "",
         "results": run.folder,
     }
+
+
+def _own_file(profile: Profile, name: str) -> Path | str:
+    """A question file that does not lie in the corpus, where `Profile.questions` looks first."""
+    inside = profile.corpus_folder / name  # a whole path stays what it is
+    path = inside if inside.is_file() else project_path(name)
+    return "" if path.is_relative_to(profile.corpus_folder) or not path.is_file() else path
 
 
 def _places(profile: Profile, run: Run, path: Path) -> dict[str, Path | str]:
@@ -300,8 +317,8 @@ def _key(source: Path, parameters: Mapping[str, Any], profile: Profile, inputs: 
     package = REPOSITORY / "vrag_nb"
     code = [path for path in sorted(package.rglob("*")) if path.suffix in _SOURCES]
     code = [path for path in code if not path.relative_to(package).as_posix().startswith(_NO_PART)]
-    if not uses_training:  # the recipe that made the models does not touch what they do
-        code = [path for path in code if "nano" not in path.relative_to(package).parts]
+    if not uses_training:
+        code = [path for path in code if _counts(path.relative_to(package).as_posix())]
     files = [*code, REPOSITORY / "requirements.lock", *(file for path in inputs for file in _files(path))]
     for path in files:
         if path.is_file():
@@ -309,6 +326,10 @@ def _key(source: Path, parameters: Mapping[str, Any], profile: Profile, inputs: 
             with path.open("rb") as stream:
                 digest.update(hashlib.file_digest(stream, "sha256").digest())
     return digest.hexdigest()
+
+
+def _counts(source: str) -> bool:
+    return not source.startswith("nano/") or source in _NANO_AT_WORK
 
 
 def _files(path: Path) -> list[Path]:
