@@ -62,10 +62,11 @@ class Row:
     right_at: list[int | None] = field(default_factory=list)
 
     def add(self, one: Trajectory, question: Question, pages: PageStore) -> None:
-        right = one.status == "answered" and is_correct(one.answer, question.reference_answer)
+        in_place = values_right(one.answer, question)  # rules alone let a list have another order
+        right = one.status == "answered" and in_place == 1 and is_correct(one.answer, question.reference_answer)
         tokens = visual_tokens(one, pages)
         self.right.append(float(right))
-        self.values.append(values_right(one.answer, question))
+        self.values.append(in_place)
         self.seen.append(pages_seen(question.gold_page_ids, one.retrieved_page_ids)["gold_pages_seen"])
         self.tokens.append(tokens)
         self.right_at.append(len(tokens) if right else None)

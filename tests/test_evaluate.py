@@ -228,6 +228,14 @@ def test_a_second_run_asks_the_model_nothing_and_says_the_same(run):
     assert second == first
 
 
+def test_seconds_are_the_share_of_the_questions_asked_for(run, tmp_path):
+    run(systems=["agent"])
+    stamp = tmp_path / "out/trajectories/agent.stamp.json"
+    stamp.write_text(json.dumps({**json.loads(stamp.read_text()), "seconds": 30.0}))
+    metrics = run(systems=["agent"], questions=QUESTIONS[:1])
+    assert metrics["run"]["seconds"]["agent"] == 10
+
+
 @pytest.mark.parametrize(
     "changed",
     [

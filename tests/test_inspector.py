@@ -226,6 +226,10 @@ def test_a_page_the_corpus_lacks_is_told_in_the_widget(corpus: Path) -> None:
     inspector.trajectory_index = 1
     assert inspector.notice == ""
     assert inspector.page["page_id"] == "energy_1"
+    inspector.trajectory_index = 0  # nothing of the other one stays under this one's question
+    assert "elsewhere_7" in inspector.notice
+    assert not any((inspector.turn, inspector.page, inspector.seen, inspector.hits.get("rows")))
+    assert (inspector.page_png, inspector.seen_png) == (b"", b"")
 
 
 def test_a_search_that_shows_several_pages(corpus: Path) -> None:

@@ -61,6 +61,9 @@ REALDOCS = Path(os.environ.get("VRAG_NB_REALDOCS", Path(__file__).parents[2] / "
         ("Fact Checker", "['Fact Checker']", "List", 1),
         ("['yellow', ", "['yellow']", "List", 0),  # a broken list
         ("[]", "['yellow']", "List", 0),
+        ("Red; Blue", "['Red', 'Blue']", "List", 1),  # a list in words
+        ("Blue and red", "['Red', 'Blue']", "List", 1),
+        ("Red", "['Red', 'Blue']", "List", 0),
         (None, "8", "Int", 0),
         ("  ", "Not answerable", "None", 0),
     ],

@@ -280,6 +280,8 @@ def test_ablation_cells_with_and_without_predictions(folders: list[Path], tmp_pa
     assert (cell["accuracy"], cell["accuracy n"], cell["seeds"]) == (0.75, 2, 2)
     assert (cell["accuracy lowest seed"], cell["published, 7B"]) == (0.25, 57.1)
     assert ablation_differences(tmp_path).rows == []  # the start left no predictions
+    other = [{"uid": f"q{place}", "system": "agent", "correct": False} for place in range(2)]
+    report.write_jsonl(where / "vrag-after-sft-0" / "predictions.jsonl", other)  # another reward's
     rows = [{"uid": f"q{place}", "system": "agent", "correct": False} for place in range(2)]
     report.write_jsonl(where / "start" / "predictions.jsonl", rows)
     (pair,) = ablation_differences(tmp_path).rows
@@ -292,6 +294,13 @@ def test_ablation_cells_with_and_without_predictions(folders: list[Path], tmp_pa
     text = page.read_text()
     assert "Table 2. Reward and actions" in text
     assert COMMAND not in text
+    again = tmp_path / "again"
+    again.mkdir()
+    (again / "ablations.json").write_text(json.dumps(cells))
+    _, tables = write_report_page([folders[0], tmp_path, again], tmp_path / "out", each=0)
+    named = {table.name: table.title for table in tables if table.name.startswith("table_2")}
+    assert set(named) == {"table_2_1", "table_2_2"}
+    assert named["table_2_2"].endswith(": again")
     with pytest.raises(ValueError, match="at least one folder of an evaluation"):
         write_report_page([tmp_path], tmp_path / "out")
     (tmp_path / "ablations.json").write_text("[1]")

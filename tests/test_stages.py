@@ -18,13 +18,16 @@ from test_sampling import question
 from transformers import TrainerState
 
 from vrag_nb.agent.environment import Environment
+from vrag_nb.agent.memory_session import MemorySettings
 from vrag_nb.agent.observers import Settings
 from vrag_nb.agent.rollout import rollout
-from vrag_nb.evaluation.compare import compare_policies
+from vrag_nb.evaluation.compare import agent_system, compare_policies
 from vrag_nb.folder_lock import FolderInUseError
 from vrag_nb.learning import stages
 from vrag_nb.learning.curves import wandb_reporting
 from vrag_nb.learning.experts import GroundedPolicy, PrivilegedPlanner
+from vrag_nb.learning.judge import Judge
+from vrag_nb.learning.rewards import load_reward
 from vrag_nb.learning.sampled_data import read_rows
 from vrag_nb.learning.stages import claim, sample_experts
 from vrag_nb.learning.tables import TrajectoryTables, open_run, wandb_table
@@ -95,6 +98,17 @@ def test_experts_are_sampled_once_and_again_when_something_changed(
     sample_experts(one, questions[:3], world, tmp_path / "sampled", progress=False)
     assert len((tmp_path / "sampled" / "planner.jsonl").read_text().splitlines()) == 6
     assert len((tmp_path / "sampled.stale" / "planner.jsonl").read_text().splitlines()) == 8
+
+
+def test_experts_are_sampled_again_under_another_prompt(
+    tiny_corpus: Path, tiny_vlm_folder: Path, world: Environment, tmp_path: Path
+) -> None:
+    one = profile(tiny_corpus, tiny_vlm_folder, sampling={"experts": {"planner": {}}})
+    questions, stale = [question("q", page=2)], tmp_path / "sampled.stale"
+    for template, again in ((world.template, False), (f"{world.template} Be brief.", True)):
+        world.template = template
+        sample_experts(one, questions, world, tmp_path / "sampled", progress=False)
+        assert stale.exists() == again
 
 
 def test_nothing_to_learn_from_is_an_error_that_says_why(
@@ -181,6 +195,18 @@ def test_training_is_kept_when_it_moves_and_not_under_other_actions(
     assert made[0] == made[1] != made[2]
 
 
+def test_training_is_not_kept_under_another_judge(
+    made: list[str], world: Environment, tiny_corpus: Path, tiny_vlm_folder: Path, tmp_path: Path
+) -> None:
+    one = profile(tiny_corpus, tiny_vlm_folder)
+    judges = [Judge("a", "http://here", None), Judge("a", "http://there", None), Judge("b", "http://here", None)]
+    for judge in [*judges, Judge("a", "http://here", None, prompt="Is {answer} right?")]:
+        reward = load_reward({"parts": {"judge": 1.0}, "gate": ""}, {"judge": judge})
+        stages.reinforcement(one, tiny_vlm_folder, tmp_path, [question("q")], (), world, reward)
+    assert made[0] == made[1], "the same model may be reached elsewhere"
+    assert len(set(made)) == 3
+
+
 def test_tables_of_trajectories_reach_wandb(
     world: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,6 +253,7 @@ def test_checkpoints_are_compared_question_by_question(tiny_corpus: Path, tmp_pa
     assert json.loads((tmp_path / "comparison.json").read_text()) == found
     assert "sft − base" in (tmp_path / "comparison.md").read_text()
     assert (tmp_path / "comparison.png").stat().st_size > 5000
+    assert agent_system(MemorySettings()) == "vimrag"
     assert compare_policies({}, tmp_path / "none") == {"answers": {}, "comparisons": {}}
     assert not (tmp_path / "none").exists()
 

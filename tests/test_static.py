@@ -164,6 +164,8 @@ def test_a_chart_rounds_halves_as_the_tables_do() -> None:
 def test_recall_of_one_and_of_several_retrievers() -> None:
     nano = {name: estimate(value) for name, value in {"recall@1": 0.7, "recall@3": 0.82, "ndcg@5": 0.8}.items()}
     assert "recall@3" in texts(plots.recall_bars(nano))
+    uncounted = {"recall@1": {"value": None, "low": None, "high": None, "n": 0}}
+    assert "No question names its gold pages" in texts(plots.recall_bars(uncounted))
     figure = plots.recall_bars({"nano": nano, "bm25": nano}, metrics=["recall@1", "recall@3"])
     assert "ndcg" not in texts(figure)
     assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == ["nano", "bm25"]

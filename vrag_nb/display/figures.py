@@ -56,6 +56,14 @@ def new_figure(width: float, height: float) -> Picture:
     return Picture(figsize=(width, height), dpi=DPI, facecolor="white")
 
 
+def words_alone(title: str, words: str) -> Picture:
+    """A figure that says why there is nothing to draw."""
+    figure = new_figure(6.0, 1.4)
+    figure.text(0.02, 0.72, title, fontsize=13, weight="bold", color=INK)
+    figure.text(0.02, 0.3, words, fontsize=10, color=INK)
+    return figure
+
+
 def png_bytes(figure: Figure) -> bytes:
     """The figure as PNG, exactly figsize * dpi pixels."""
     buffer = io.BytesIO()

@@ -260,6 +260,8 @@ class TrajectoryInspector(MatchOverlay, anywidget.AnyWidget):
     def _open_trajectory(self) -> None:
         self._scenes = []
         self._guarded(self._load_trajectory)
+        if self.notice:
+            self._show_nothing()  # of the one before, under the new one's question
 
     def _load_trajectory(self) -> None:
         if self.trajectory is None:
@@ -281,9 +283,18 @@ class TrajectoryInspector(MatchOverlay, anywidget.AnyWidget):
         if page is not None:
             self.open_page(page.page_id)
         else:
-            self.clear()
-            self._page_id, self.page, self.page_png = None, {}, b""
-            self.look_for("", None)
+            self._show_no_page()
+
+    def _show_no_page(self) -> None:
+        self.clear()
+        self._page_id, self.page, self.page_png = None, {}, b""
+        self.look_for("", None)
+
+    def _show_nothing(self) -> None:
+        with self.hold_sync():
+            self.turn, self.seen, self.seen_png = {}, {}, b""
+            self._set_hits([], "", own=False)
+            self._show_no_page()
 
     def _show_page(self, page: Page) -> None:
         view = View.whole((page.width, page.height), self._budget())

@@ -51,13 +51,17 @@ def accuracy_by_type(
 
 
 def recall_bars(retrieval: Mapping[str, Any], title: str = "Retrieval", metrics: Sequence[str] | None = None) -> Figure:
-    """Grouped bars of recall@k (and nDCG@k). retrieval: metric -> estimate, or retriever -> metric -> estimate."""
+    """Grouped bars of recall@k (and nDCG@k). retrieval: metric -> estimate, or retriever -> metric -> estimate; those
+    of no question are left out, and words are in the place of none at all."""
     by_name = retrieval if not any("value" in one for one in retrieval.values()) else {"": retrieval}
     chosen = {
         name: {metric: one for metric, one in result.items() if metrics is None or metric in metrics}
         for name, result in by_name.items()
     }
-    return _grouped(chosen, title, "score")
+    counted = {name: {key: one for key, one in result.items() if one["n"]} for name, result in chosen.items()}
+    if not any(counted.values()):
+        return figures.words_alone(title, "No question names its gold pages: there is nothing to count.")
+    return _grouped(counted, title, "score")
 
 
 def training_curves(

@@ -87,7 +87,7 @@ def write_report_page(
     results, out = read_results(evaluated), Path(out)
     ablations = [split_name(one)[1] for one in folders if is_ablation(split_name(one)[1])]
     pages, notes = _pages(corpus, results)
-    tables = measured_tables(results) + [ablation_table(one, results.judge) for one in ablations]
+    tables = measured_tables(results) + _ablation_tables(ablations, results.judge)
     tables += [beside_table(results), order_table(results)]
     drawn = report_figures({table.name: table for table in tables})
     pictures = {name: _saved(figure, out / "figures" / f"{name}.png") for name, figure in drawn.items()}
@@ -98,6 +98,17 @@ def write_report_page(
     write_json(out / "report.json", _dump(results, everything, notes))
     write_text(out / "report.html", html)
     return out / "report.html", everything
+
+
+def _ablation_tables(folders: Sequence[Path], judge: str) -> list[Table]:
+    """Table 2 of each folder; of several, each with its folder's name."""
+    tables = [ablation_table(folder, judge) for folder in folders]
+    if len(tables) == 1:
+        return tables
+    return [
+        replace(table, name=f"{table.name}_{place}", title=f"{table.title}: {folder.resolve().name}")
+        for place, (table, folder) in enumerate(zip(tables, folders, strict=True), start=1)
+    ]
 
 
 def _pages(corpus: Path | None, results: Results) -> tuple[PageStore | None, list[str]]:
@@ -166,7 +177,7 @@ def _sections(tables: Mapping[str, Table], results: Results) -> list[Section]:
         missing = "" if found else "No trajectories were kept, from which this is counted."
         return Section(title, found, drawn, missing, published=published)
 
-    ablations = section("Reward and actions", ["table_2"])
+    ablations = section("Reward and actions", [name for name in tables if name.startswith("table_2")])
     if not ablations.tables:
         why = "No folder of this report holds ablation cells. Each is a training run; this makes them, and the folder "
         why += "is then given to this report as well:"

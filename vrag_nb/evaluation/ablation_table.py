@@ -13,6 +13,7 @@ else only the seeds' spread is known.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -102,7 +103,8 @@ def _predictions(folder: Path, name: str) -> list[Path]:
     """What a cell's seeds predicted; of the start there is one folder, without a seed."""
     actions, reward = _parts(name)
     where = folder / actions.replace(" ", "_")
-    return sorted([*where.glob(f"{reward}-*/predictions.jsonl"), *where.glob(f"{reward}/predictions.jsonl")])
+    named = re.compile(re.escape(reward) + r"(-\d+)?")  # `look-0`, not `look-conduct-0`
+    return sorted(path for path in where.glob("*/predictions.jsonl") if named.fullmatch(path.parent.name))
 
 
 def _row(folder: Path, name: str, runs: Sequence[Mapping[str, float]]) -> list[Cell]:

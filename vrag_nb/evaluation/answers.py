@@ -231,7 +231,7 @@ def _singular(word: str) -> str:
 
 def _agree(answer: str, reference: str, tolerance: float) -> bool:
     """Rules 3 to 6: the same as they stand, or part by part."""
-    return _same(answer, reference, tolerance) or _same_list(_parts(answer), _parts(reference), tolerance)
+    return _same(answer, reference, tolerance) or _same_list(list_parts(answer), list_parts(reference), tolerance)
 
 
 def _same(answer: str, reference: str, tolerance: float) -> bool:
@@ -271,7 +271,7 @@ def _contradict(found: tuple[str, str], wanted: tuple[str, str]) -> bool:
     )
 
 
-def _parts(text: str) -> list[str]:
+def list_parts(text: str) -> list[str]:
     """What a list holds, split at its strongest separators; a part may be a list itself."""
     inner = re.fullmatch(r"\s*\[(.*)\]\s*", text, re.DOTALL)
     text = _DAY_COMMA.sub(r"\1", inner.group(1) if inner else text)

@@ -70,7 +70,7 @@ def read_predictions(path: Path) -> dict[str, dict[str, dict[str, Any]]]:
     if not Path(path).is_file():
         raise FileNotFoundError(f"no predictions at {path}: evaluate first")
     found: dict[str, dict[str, dict[str, Any]]] = {}
-    for line in Path(path).read_text(encoding="utf-8").splitlines():
+    for line in filter(None, Path(path).read_text(encoding="utf-8").split("\n")):  # not at U+2028
         row = json.loads(line)
         found.setdefault(row["system"], {})[row["uid"]] = row
     return found

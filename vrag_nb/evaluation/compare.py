@@ -15,6 +15,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from vrag_nb.agent.memory_session import MemorySettings
+from vrag_nb.agent.observers import Settings
 from vrag_nb.agent.policy import Policy
 from vrag_nb.evaluation.evaluate import evaluate
 from vrag_nb.evaluation.metrics import paired_bootstrap
@@ -22,16 +24,18 @@ from vrag_nb.evaluation.report import answers_markdown, write_json, write_text
 
 
 def compare_policies(
-    policies: Mapping[str, Callable[[], Policy]], out: Path, *, system: str = "agent", seed: int = 0, **options: Any
+    policies: Mapping[str, Callable[[], Policy]], out: Path, *, system: str = "", seed: int = 0, **options: Any
 ) -> dict[str, Any]:
     """`{"answers": {name: ...}, "comparisons": {...}}` as in metrics.json, by policy instead of by system.
 
     policies: what loads each, by name, in the order of training; one at a time is in memory. options: of `evaluate`,
-    apart from policy, systems and out. system: what every policy acts as. Nothing is written for no policies.
+    apart from policy, systems and out. system: what every policy acts as; by default the agent that `settings` are of.
+    Nothing is written for no policies.
     """
     out = Path(out)
     if not policies:
         return {"answers": {}, "comparisons": {}}
+    system = system or agent_system(options["settings"])
     answers: dict[str, Any] = {}
     right: dict[str, dict[str, float]] = {}
     for name, load in policies.items():
@@ -51,8 +55,13 @@ def compare_policies(
     return found
 
 
+def agent_system(settings: Settings | MemorySettings) -> str:
+    """The system that plays an agent's own loop."""
+    return "vimrag" if isinstance(settings, MemorySettings) else "agent"
+
+
 def _right(predictions: Path) -> dict[str, float]:
-    rows = [json.loads(line) for line in predictions.read_text(encoding="utf-8").splitlines()]
+    rows = [json.loads(line) for line in predictions.read_text(encoding="utf-8").split("\n") if line]
     return {row["uid"]: float(row["correct"]) for row in rows}
 
 

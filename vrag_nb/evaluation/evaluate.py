@@ -219,7 +219,8 @@ def _check(questions: Sequence[Question]) -> None:
 def _run(
     system: System, context: Context, questions: Sequence[Question], folder: Path, identity: Mapping[str, Any]
 ) -> tuple[list[Trajectory], float]:
-    """One system's trajectories, and the seconds spent on them by this run and earlier ones."""
+    """One system's trajectories, and the seconds spent on them by this run and earlier ones: the share of these
+    questions in the time of all that the file answers."""
     path, stamp = folder / f"{system.name}.jsonl", folder / f"{system.name}.stamp.json"
     with alone_in(stamp):  # before anything of another process is put aside
         before = _put_aside_stale(path, stamp, identity)
@@ -231,7 +232,8 @@ def _run(
         if any(question.uid not in finished for question in questions):
             before = round(before + time.perf_counter() - started, 3)
             write_json(stamp, {"identity": identity, "seconds": before})
-    return trajectories, before
+        answered = max(len(questions), len(TrajectoryLog(path).done))
+    return trajectories, round(before * len(questions) / answered, 3)
 
 
 def _put_aside_stale(path: Path, stamp: Path, identity: Mapping[str, Any]) -> float:

@@ -23,8 +23,8 @@ number, and precision, the same sum over the number of questions that were answe
 unanswerable. A system that always answers pays in precision, one that always declines in recall.
 
 The data set extracts short answers from long ones with a model, which is left out here: an agent's answers are short.
-In its place an answer that declines in other words (`answers.is_not_answerable`) counts as "Not answerable". No answer
-scores 0 and counts as answered.
+In its place an answer that declines in other words (`answers.is_not_answerable`) counts as "Not answerable", and a List
+answered in words ("Red; Blue") is taken apart (`answers.list_parts`). No answer scores 0 and counts as answered.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from typing import Any
 import numpy as np
 from rapidfuzz.distance import Levenshtein
 
-from vrag_nb.evaluation.answers import is_not_answerable
+from vrag_nb.evaluation.answers import is_not_answerable, list_parts
 from vrag_nb.evaluation.metrics import Interval, share_interval
 from vrag_nb.records import Question
 
@@ -71,7 +71,8 @@ def score_answer(answer: str | None, reference: str, answer_format: str) -> floa
         return float(None not in numbers and _same_number(*numbers))  # type: ignore[arg-type]
     if answer_format in ("Str", "None"):
         return _text_score(_clean(answer), _clean(reference))
-    return _list_score(_parts(answer), _parts(reference))
+    found = _parts(answer) if answer.startswith("[") else sorted(map(_clean, list_parts(answer)))
+    return _list_score(found, _parts(reference))
 
 
 def fits_format(reference: str, answer_format: str) -> bool:
