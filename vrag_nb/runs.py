@@ -132,8 +132,11 @@ def load_run(name: str, file: Path | str | None = None) -> Run:
     runs = read_section(path, "runs")
     if name not in runs:
         raise ProfileError(f"{shown_path(path)}: there is no run {name!r}; known: {', '.join(runs)}")
+    given = runs[name] or {}
+    if not isinstance(given, dict):
+        raise ProfileError(f"{shown_path(path)}: run {name} should be fields (profile, results, notebooks), not {given!r}")
     try:
-        return Run.model_validate({**(runs[name] or {}), "name": name})
+        return Run.model_validate({**given, "name": name})
     except ValidationError as error:
         raise ProfileError(f"{shown_path(path)}: run {name}, {first_problem(error)}") from None
 
