@@ -201,7 +201,7 @@ def test_unknown_runs_and_notebooks_without_parameters_are_named(world: Path) ->
     with pytest.raises(ProfileError, match="there is no run 'nope'; known: r"):
         load_run("nope", world / "runs.yaml")
     (world / "runs.yaml").write_text("runs: {r: [01_first]}")
-    with pytest.raises(ProfileError, match="run r should be fields"):
+    with pytest.raises(ProfileError, match="its fields should stand there"):
         load_run("r", world / "runs.yaml")
     path = world / "notebooks" / "bare.ipynb"
     nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("1")]), path)

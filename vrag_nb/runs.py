@@ -134,7 +134,7 @@ def load_run(name: str, file: Path | str | None = None) -> Run:
         raise ProfileError(f"{shown_path(path)}: there is no run {name!r}; known: {', '.join(runs)}")
     given = runs[name] or {}
     if not isinstance(given, dict):
-        raise ProfileError(f"{shown_path(path)}: run {name} should be fields (profile, results, notebooks), not {given!r}")
+        raise ProfileError(f"{shown_path(path)}: run {name} is {given!r}: its fields should stand there")
     try:
         return Run.model_validate({**given, "name": name})
     except ValidationError as error:
