@@ -10,9 +10,10 @@ from conftest import ScriptedPolicy, make_question
 
 from vrag_nb.agent.observers import Settings
 from vrag_nb.documents.benchmarks import read_benchmark
-from vrag_nb.evaluation import report
-from vrag_nb.evaluation.benchmark_report import write_benchmark_report
+from vrag_nb.evaluation import compare, report
+from vrag_nb.evaluation.benchmark_report import read_predictions, write_benchmark_report
 from vrag_nb.evaluation.evaluate import evaluate
+from vrag_nb.evaluation.report import write_jsonl
 from vrag_nb.records import Question
 
 ROWS = [
@@ -82,3 +83,10 @@ def test_own_questions_leave_nothing(tmp_path: Path, questions: list[Question]) 
     assert not (tmp_path / "none").exists()
     with pytest.raises(FileNotFoundError, match="evaluate first"):
         write_benchmark_report(tmp_path / "none", questions)
+
+
+def test_only_a_newline_ends_a_row_of_predictions(tmp_path: Path) -> None:
+    rows = [{"system": "agent", "uid": uid, "answer": "one\u2028two\u0085three", "correct": uid == "a"} for uid in "ab"]
+    write_jsonl(tmp_path / "predictions.jsonl", rows)
+    assert read_predictions(tmp_path / "predictions.jsonl") == {"agent": {row["uid"]: row for row in rows}}
+    assert compare._right(tmp_path / "predictions.jsonl") == {"a": 1.0, "b": 0.0}

@@ -280,3 +280,37 @@ def test_a_bad_line_of_a_question_file_is_named(tmp_path):
     path.write_text(f"{good}\n\n{good[:-9]}\n")
     with pytest.raises(ValueError, match=r"q\.jsonl cannot be read .* line 3 is not JSON"):
         read_questions(path)
+
+
+def test_meta_info_may_be_a_struct_of_a_parquet_file(tmp_path):
+    own = {"file_name": "a.pdf", "reference_page": [2], "reference_regions": [{"page": 2, "box": [0.1, 0.1, 0.2, 0.2]}]}
+    known = [own, {"file_name": "b.pdf", "query_type": "multi_hop"}]
+    rows = [
+        {"uid": uid, "query": "q", "reference_answer": "x", "meta_info": meta}
+        for uid, meta in zip("ab", known, strict=True)
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "struct.parquet")
+    found = read_benchmark(tmp_path / "struct.parquet").questions
+    assert found == [Question.model_validate(row) for row in rows]
+    write_questions(tmp_path / "text.parquet", found)
+    assert read_questions(tmp_path / "text.parquet") == found
+    pq.write_table(pa.Table.from_pylist([rows[0] | {"meta_info": None}]), tmp_path / "none.parquet")
+    with pytest.raises(ValueError, match="question 0, field meta_info"):
+        read_questions(tmp_path / "none.parquet")
+
+
+@pytest.mark.parametrize("mark", ["\u2028", "\u2029", "\u0085", "\x1e"])
+def test_only_a_newline_ends_a_line(tmp_path, mark):
+    question = Question(uid="a", query=f"One{mark}two?", reference_answer="x", meta_info=MetaInfo(file_name="a.pdf"))
+    write_questions(tmp_path / "q.jsonl", [question, question.model_copy(update={"uid": "b"})])
+    assert [one.query for one in read_questions(tmp_path / "q.jsonl")] == [question.query] * 2
+    assert [row["query"] for row in read_rows(tmp_path / "q.jsonl")] == [question.query] * 2
+
+
+@pytest.mark.parametrize("suffix", ["json", "jsonl"])
+def test_a_byte_order_mark_is_no_text(tmp_path, suffix):
+    question = Question(uid="a", query="q", reference_answer="x", meta_info=MetaInfo(file_name="a.pdf"))
+    path = tmp_path / f"q.{suffix}"
+    write_questions(path, [question])
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert read_benchmark(path).questions == [question]

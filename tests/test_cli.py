@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from conftest import make_question, serving
 from fastapi import Request
+from PIL import Image
 from test_policies import Endpoint
 from test_profiles import write_pdfs
 from test_vimrag import look, note, reply
@@ -187,6 +188,17 @@ def test_evaluate_the_retriever_alone(file: Path, tmp_path: Path, monkeypatch: p
     assert metrics["retrieval"]["recall@1"]["n"] == 2
     assert metrics["answers"] == {}
     assert metrics["run"]["policy"] is None
+
+
+def test_evaluate_a_picture_beside_its_pdf(file: Path, tmp_path: Path) -> None:
+    Image.new("RGB", (90, 60)).save(tmp_path / "docs" / "alpha.png")
+    question = make_question("a")
+    question.meta_info.file_name, question.meta_info.reference_page = "alpha.png", [1]
+    write_questions(tmp_path / "questions.json", [question])
+    documents = ["--documents", tmp_path / "docs", "--questions", tmp_path / "questions.json"]
+    assert call("evaluate", *documents, "--out", tmp_path / "out", "--retrieval-only", file=file) == 0
+    [row] = map(json.loads, (tmp_path / "out" / "retrieval.jsonl").read_text().splitlines())
+    assert row["gold_pages"] == ["alpha.png_1"]
 
 
 def test_a_failed_notebook_is_one_line_and_exit_code_1(

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -158,6 +159,32 @@ def test_bm25_returns_only_pages_that_share_a_word(corpus, tmp_path):
     assert engine.search(["zebra"], 5) == [[]]
     with pytest.raises(ValueError, match="no page of the corpus has a text layer"):
         build(make_corpus(tmp_path / "silent", ["", ""]), tmp_path / "other", Bm25())
+
+
+def test_scripts_without_blanks_are_searched_by_pairs(tmp_path):
+    assert words("第3章 東京都庁のPDFカメラ v2") == [
+        *("第", "3", "章"),
+        *("東京", "京都", "都庁", "庁の", "pdf", "カメ", "メラ", "v2"),
+    ]
+    assert words("ที่ดิน") == ["ที", "ี่", "่ด", "ดิ", "ิน"]
+    assert words("한국어 문서 naïve_x 1,234.5 Ünï ½") == ["한국어", "문서", "naïve_x", "1,234.5", "ünï", "1", "2"]
+    texts = ["東京都庁の北側に桟橋がある", "大阪の港に三つの埠頭がある", "ท่าเรือเหนืออยู่ที่กรุงเทพ"]
+    build(make_corpus(tmp_path / "corpus", texts), tmp_path / "index", Bm25())
+    engine = SearchEngine.open(tmp_path / "corpus", tmp_path / "index")
+    asked = ["桟橋はどこ?", "埠頭の数", "กรุงเทพ"]
+    assert [found(hits)[:1] for hits in engine.search(asked, 3)] == [["deck0_1"], ["deck0_2"], ["deck0_3"]]
+
+
+def test_an_index_of_whole_runs_is_to_be_built_again(tmp_path, monkeypatch):
+    for name, text in (("runs", "東京都庁 plan"), ("plain", "plan of 1,234.5 naïve things 東京")):
+        with monkeypatch.context() as before:
+            before.setattr("vrag_nb.retrieval.bm25.words", lambda text: re.findall(r"\w+", text.lower()))
+            build(make_corpus(tmp_path / name, [text]), tmp_path / f"{name}-index", Bm25())
+    assert SearchEngine.open(tmp_path / "plain", tmp_path / "plain-index").search(["plan"], 1)[0]
+    with pytest.raises(IndexMismatchError, match="build it again"):
+        SearchEngine.open(tmp_path / "runs", tmp_path / "runs-index")
+    build(tmp_path / "runs", tmp_path / "runs-index", Bm25())
+    assert SearchEngine.open(tmp_path / "runs", tmp_path / "runs-index").search(["東京"], 1)[0]
 
 
 def test_bad_searches_are_named(corpus, tmp_path):

@@ -113,8 +113,59 @@ def test_a_renamed_document_keeps_its_files_suffix(tmp_path: Path) -> None:
     assert report.problems == []
     for document, file in files.items():
         assert questions[f"first-{document}"].meta_info.file_name == file
-        assert questions[f"second-{document}"].meta_info.file_name == f"second__{file}"
+        assert questions[f"second-{document}"].meta_info.file_name == f"second__{file}".replace("bare", "bare.pdf")
         assert questions[f"second-{document}"].gold_page_ids == [f"second__{document}_2"]
+
+
+@pytest.mark.parametrize(
+    "file", ["north/report.pdf", "a:b.PDF", "cafe\u0301.mp4", "x" * 220 + ".pdf", "y" * 196, "bare"]
+)
+def test_a_renamed_document_is_found_by_whatever_its_file_is_called(file: str, tmp_path: Path) -> None:
+    question = ask("q", "", 2)
+    question.meta_info.file_name = file
+    parts = [
+        Part(name, corpus_at(tmp_path / name, {question.document: [grey, 9]}), [question])
+        for grey, name in enumerate(("first", "second"))
+    ]
+    assert merge_corpora(parts, tmp_path / "out").problems == []
+    _, second = read_questions(tmp_path / "out" / "questions.test.parquet")
+    assert second.document.startswith("second__")
+    assert second.gold_page_ids[0] in {page.page_id for page in read_pages(tmp_path / "out")}
+
+
+def test_a_twin_keeps_its_questions(tmp_path: Path) -> None:
+    film, slides = ask("film", "talk", 2), ask("slides", "talk", 1)
+    film.meta_info.file_name = "talk.mp4"
+    parts = [
+        Part(name, corpus_at(tmp_path / name, {"talk": [grey], "talk.mp4": [5, grey]}), [film, slides])
+        for grey, name in enumerate(("p0", "p1"))
+    ]
+    assert merge_corpora(parts, tmp_path / "out").problems == []
+    gold = {one.uid: one.gold_page_ids for one in read_questions(tmp_path / "out" / "questions.test.parquet")}
+    assert gold == {
+        "film": ["talk.mp4_2"],
+        "slides": ["talk_1"],
+        "p1__film": ["p1__talk.mp4_2"],
+        "p1__slides": ["p1__talk_1"],
+    }
+
+
+def test_gold_of_several_documents_follows_each(tmp_path: Path) -> None:
+    corpora = [corpus_at(tmp_path / name, {"one": [grey, 8], "two": [9]}) for grey, name in enumerate("ab")]
+    question = ask("q", "one", 2, 1, 7, 1)
+    known = {
+        "reference_documents": ["one", "two", "two", "gone"],
+        "needed_facts": [{"page": 2}, {"page": 1, "document": "one"}, {"page": 1, "document": "two"}],
+    }
+    question = question.model_copy(update={"meta_info": question.meta_info.model_copy(update=known)})
+    report = merge_corpora([Part("a", corpora[0]), Part("b", corpora[1], [question])], tmp_path / "out")
+    assert report.problems == [
+        "b: question q: two (1 pages) has no page [7]",
+        "b: question q: gone (not there) has no page [1]",
+    ]
+    [merged] = read_questions(tmp_path / "out" / "questions.test.parquet")
+    assert merged.gold_page_ids == ["b__one_2", "two_1"]  # `two` is the same in both
+    assert [merged.fact_page_id(fact) for fact in merged.needed_facts] == ["b__one_2", "b__one_1", "two_1"]
 
 
 def test_recall_over_the_merged_corpus(parts: list[Part], tmp_path: Path) -> None:

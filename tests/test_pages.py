@@ -10,7 +10,7 @@ from PIL import Image
 from pydantic import ValidationError
 
 from vrag_nb.agent.pages import PageStore
-from vrag_nb.documents.names import find_sources
+from vrag_nb.documents.names import find_sources, resolve_questions
 from vrag_nb.documents.pages import page_image, page_path, prepare_corpus
 from vrag_nb.documents.workers import TaskPool, WorkerDied
 from vrag_nb.records import MetaInfo, Page, Question, read_pages
@@ -92,6 +92,44 @@ def test_links_to_nowhere_are_named(tmp_path):
     sources, others = find_sources(tmp_path)
     assert set(sources) == {"there", "linked"}
     assert others == {"gone.pdf": "a link to what is not there"}
+
+
+def test_folders_that_are_not_read_are_named(tmp_path, monkeypatch):
+    documents, elsewhere = tmp_path / "documents", tmp_path / "elsewhere"
+    for file in (documents / "a.pdf", documents / "closed" / "sub" / "b.pdf", elsewhere / "c.pdf"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    (documents / "linked").symlink_to(elsewhere)
+    (documents / ".hidden").symlink_to(elsewhere)
+    monkeypatch.setattr("os.access", lambda path, mode: Path(path).name != "closed")
+    sources, others = find_sources(documents)
+    assert sources == {"a": documents / "a.pdf"}
+    assert others == {"closed": "a folder that cannot be read", "linked": "a link to a folder, which is not followed"}
+
+
+def asked_of(*files: str) -> list[Question]:
+    meta = [MetaInfo(file_name=file, reference_page=[1]) for file in files]
+    return [Question(uid=one.file_name, query="what?", reference_answer="a", meta_info=one) for one in meta]
+
+
+def test_a_question_about_a_twin_means_the_twin(tmp_path):
+    documents, corpus = tmp_path / "documents", tmp_path / "corpus"
+    for pdf in ("report.pdf", "north/plan.pdf", "north__plan.pdf", "scan.png.pdf", "Case.pdf", "case.pdf"):
+        make_pdf(documents / pdf, [pdf])
+    for picture in ("report.png", "north/plan.PNG", "scan.png", "case.png", "CASE.png"):
+        Image.new("RGB", (9, 9)).save(documents / picture)
+    files = [path.relative_to(documents).as_posix() for path in documents.rglob("*") if path.is_file()]
+    asked = asked_of(*files, "north__plan.PNG", "report", "elsewhere.png", "")
+    assert resolve_questions(asked, corpus) == asked, "nothing is known of a corpus that is not there"
+    prepare(documents, corpus)
+    sources = {path.relative_to(documents).as_posix(): name for name, path in find_sources(documents)[0].items()}
+    found = {one.uid: one.document for one in resolve_questions(asked, corpus)}
+    others = {"north__plan.PNG": "north__plan.PNG", "report": "report", "elsewhere.png": "elsewhere", "": ""}
+    assert found == sources | others
+    twins = {"report.png": "report.png", "north/plan.PNG": "north__plan.PNG", "scan.png": "scan"}
+    assert {file: found[file] for file in twins} == twins
+    assert [one.meta_info.file_name for one in asked] == [one.uid for one in asked], "the caller's own are as they were"
+    assert resolve_questions(resolve_questions(asked, corpus), corpus) == resolve_questions(asked, corpus)
 
 
 @pytest.mark.parametrize(

@@ -328,3 +328,15 @@ def test_a_served_retriever_is_fused_with_one_of_this_machine(file: Path, monkey
     assert [type(one) for one in engine.engines] == [SearchClient, RankedEngine]
     with pytest.raises(ProfileError, match=r"profile bare, field retriever\.server: .* begins with http://"):
         load_profile("bare", file).search_engine()
+
+
+def test_questions_about_a_twin_are_its_own(file: Path, tmp_path: Path) -> None:
+    documents = write_pdfs(tmp_path / "docs")
+    pymupdf.open(documents / "alpha.pdf")[0].get_pixmap().save(documents / "alpha.png")
+    file.write_text(file.read_text().replace("documents: docs", f"documents: {documents}"))
+    profile = load_profile("base", file)
+    profile.prepare_corpus(progress=False)
+    question = make_question("a")
+    question.meta_info.file_name = "alpha.png"
+    write_questions(tmp_path / "corpus" / "questions.test.parquet", [question, make_question("b")])
+    assert [one.gold_page_ids for one in profile.questions()] == [["alpha.png_2"], ["alpha_2"]]

@@ -24,6 +24,7 @@ from vrag_nb.retrieval.engine import SearchEngine
 from vrag_nb.retrieval.gpu import gpu_problem
 from vrag_nb.retrieval.growing import write_structure
 from vrag_nb.retrieval.index import open_index
+from vrag_nb.retrieval.serving.reload import reopened
 from vrag_nb.retrieval.single_vector import SingleVectorIndex
 from vrag_nb.retrieval.storage import (
     VECTOR_TYPE,
@@ -384,6 +385,24 @@ def test_an_index_opens_with_the_settings_that_made_it(tmp_path):
     build(corpus, tmp_path / "many", Toy())
     with pytest.raises(IndexMismatchError, match="single_vector is for single-vector indexes, this is multi_vector"):
         SearchEngine.open(corpus, tmp_path / "many", Toy(), single_vector=HNSW)
+
+
+@pytest.mark.parametrize("how", [None, HNSW.model_copy(update={"ef_search": 7}), IVFPQ], ids=["none", "hnsw", "ivfpq"])
+def test_a_reload_searches_as_before(tmp_path, how):
+    corpus, index = make_corpus(tmp_path / "corpus", NAMES), tmp_path / "index"
+    build(corpus, index, single_vector=how)
+    engine = opened(corpus, index, how)
+    make_corpus(corpus, [*NAMES, "one more"])
+    build(corpus, index, single_vector=how)
+    again = reopened(engine, lambda: pytest.fail("it is the same embedder"))
+    assert isinstance(engine.index, SingleVectorIndex)
+    assert isinstance(again.index, SingleVectorIndex)
+    assert again.index.settings == engine.index.settings == (how or SingleVectorSettings())
+    assert found(again.search(["one more"], 1)[0]) == ["deck110_1"]
+    build(corpus, index, single_vector=FLAT)
+    if how:
+        with pytest.raises(IndexMismatchError, match="the settings ask for"):
+            reopened(again, lambda: pytest.fail("it is the same embedder"))
 
 
 def test_damage_names_the_file(tmp_path):

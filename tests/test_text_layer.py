@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pymupdf
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vrag_nb.documents.settings import RenderSettings
+from vrag_nb.documents.sources import PdfSource, Rendered
 from vrag_nb.documents.text_layer import text_layer
 
 PLACED = st.tuples(
@@ -26,3 +31,20 @@ def test_the_order_and_the_blanks_are_pymupdfs(placed: list[tuple[float, float, 
 def test_words_without_extent_are_kept() -> None:
     assert text_layer([(5, 5, 5, 5, "point"), (9, 40, 9, 40, "below")]) == "point\nbelow"
     assert text_layer([]) == ""
+
+
+@pytest.mark.parametrize("rotation", [0, 90, 180, 270])
+def test_a_rotated_page_reads_as_it_is_shown(rotation: int, tmp_path: Path) -> None:
+    with pymupdf.open() as document:
+        width, height = (360, 203) if rotation in (0, 180) else (203, 360)  # before it is rotated
+        page = document.new_page(width=width, height=height)
+        page.set_rotation(rotation)
+        for place, text in [((36, 40), "North pier"), ((200, 40), "131 ferries"), ((36, 60), "South pier")]:
+            page.insert_text(pymupdf.Point(place) * page.derotation_matrix, text, fontsize=11, rotate=rotation)
+        document.save(tmp_path / "rotated.pdf")
+    [shown] = PdfSource().render(tmp_path / "rotated.pdf", 1, 1, RenderSettings(dpi=72))
+    assert isinstance(shown, Rendered)
+    assert shown.image.size == (360, 203)
+    north, south = shown.text.splitlines()
+    assert (north.split(), south) == (["North", "pier", "131", "ferries"], "South pier")
+    assert north.index("131") > 20, "set apart as on the page"

@@ -17,10 +17,19 @@ def document_of(file_name: str) -> str:
 
     A name without a suffix that prep reads is taken for the document's own.
     """
-    suffix = PurePosixPath(file_name).suffix
-    known = suffix.lower() in (".pdf", *PICTURE_SUFFIXES, *VIDEO_SUFFIXES)
-    plain = file_name.removesuffix(suffix) if known else file_name
+    plain = file_name.removesuffix(known_suffix(file_name))
     return safe_name("__".join(PurePosixPath(plain).parts)) if plain else ""
+
+
+def file_of(document: str, file_name: str) -> str:
+    """A name of a file of the kind that `file_name` is, else a PDF, whose `document_of` is `document`."""
+    return document + (known_suffix(file_name) or ".pdf")
+
+
+def known_suffix(file_name: str) -> str:
+    """The file's suffix as it is written, where prep reads such files; else ""."""
+    suffix = PurePosixPath(file_name).suffix
+    return suffix if suffix.lower() in (".pdf", *PICTURE_SUFFIXES, *VIDEO_SUFFIXES) else ""
 
 
 def safe_name(name: str) -> str:

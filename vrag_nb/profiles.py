@@ -294,10 +294,12 @@ class Profile(Part):
         return sample(self._read_questions(part.questions), limit or part.limit, part.seed)
 
     def _read_questions(self, name: str) -> list[Question]:
+        from vrag_nb.documents.names import resolve_questions
         from vrag_nb.records import read_questions
 
         inside = self.corpus_folder / name
         found = read_questions(inside if inside.is_file() else project_path(name))
+        found = resolve_questions(found, self.corpus_folder)
         return [one for one in found if not (self.legible_only and one.needs_crop)]
 
     # learning

@@ -111,10 +111,15 @@ class Question(BaseModel):
         return bool((self.meta_info.model_extra or {}).get("needs_crop"))
 
     @property
+    def gold_documents(self) -> list[str]:
+        """The document of each gold page."""
+        named = (self.meta_info.model_extra or {}).get("reference_documents")
+        return named or [self.document] * len(self.meta_info.reference_page)
+
+    @property
     def gold_page_ids(self) -> list[str]:
-        pages = self.meta_info.reference_page
-        documents = (self.meta_info.model_extra or {}).get("reference_documents") or [self.document] * len(pages)
-        return [page_id(document, page) for document, page in zip(documents, pages, strict=True)]
+        pages = zip(self.gold_documents, self.meta_info.reference_page, strict=True)
+        return [page_id(document, page) for document, page in pages]
 
     def fact_page_id(self, fact: Mapping[str, Any]) -> str:
         """The page that one of `needed_facts` stands on."""
@@ -220,16 +225,13 @@ def read_questions(path: Path) -> list[Question]:
 
 
 def _rows(path: Path) -> list[dict]:
-    import pandas as pd  # here and below: workers that draw pages start a second sooner without it
-
     try:
         if path.suffix == ".parquet":
-            rows = pd.read_parquet(path).to_dict("records")
-            return [{**row, "meta_info": json.loads(row["meta_info"])} for row in rows]
+            return _parquet_rows(path)
         if path.suffix == ".jsonl":
-            return list(_json_lines(path.read_text(encoding="utf-8")))
+            return list(_json_lines(path.read_text(encoding="utf-8-sig")))
         if path.suffix == ".json":
-            data = json.loads(path.read_text(encoding="utf-8"))
+            data = json.loads(path.read_text(encoding="utf-8-sig"))
             examples = data.get("examples") if isinstance(data, dict) else data
             if not isinstance(examples, list):
                 raise ValueError('expected a list of questions, or {"examples": [...]}')
@@ -241,8 +243,25 @@ def _rows(path: Path) -> list[dict]:
     raise ValueError(f"{path}: unknown question format {path.suffix!r}; use .json, .jsonl or .parquet")
 
 
+def _parquet_rows(path: Path) -> list[dict]:
+    """The rows, `meta_info` as JSON (as `write_questions` has it) or as a struct, whose columns have a null in rows
+    without the field."""
+    import pyarrow.parquet as pq  # here and below: workers that draw pages start a second sooner without it
+
+    table, rows = pq.read_table(path), []
+    own = [name for name in table.column_names if not name.startswith("__index_level_")]  # but the index pandas adds
+    for row in table.select(own).to_pylist():
+        meta = row["meta_info"]
+        if isinstance(meta, str | bytes):
+            meta = json.loads(meta)
+        elif isinstance(meta, dict):
+            meta = {field: value for field, value in meta.items() if value is not None}
+        rows.append({**row, "meta_info": meta})
+    return rows
+
+
 def _json_lines(text: str) -> Iterator[dict]:
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):  # splitlines would cut at U+2028, too
         if line.strip():
             try:
                 yield json.loads(line)

@@ -102,9 +102,11 @@ def _prepared(profile: Profile, options: argparse.Namespace) -> Profile:
 def _about(benchmark: Reading, profile: Profile, options: argparse.Namespace) -> list[Question]:
     """The questions; of a slice of a benchmark, those whose pages are there. Raises ValueError where none are."""
     from vrag_nb.documents.annotations import check_pages
+    from vrag_nb.documents.names import resolve_questions
     from vrag_nb.records import read_pages
 
-    pages, questions = read_pages(profile.corpus_folder), benchmark.questions
+    pages = read_pages(profile.corpus_folder)
+    questions = resolve_questions(benchmark.questions, profile.corpus_folder)
     documents = {page.document for page in pages}
     missing = sorted({question.document for question in questions if question.gold_page_ids} - documents)
     if missing and not documents.intersection(question.document for question in questions):

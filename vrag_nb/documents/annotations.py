@@ -88,7 +88,7 @@ def read_rows(path: Path) -> list[Any]:
     try:
         text = path.read_text(encoding="utf-8-sig")
         if path.suffix == ".jsonl":
-            return [_line(line) for line in text.splitlines() if line.strip()]
+            return [_line(line) for line in text.split("\n") if line.strip()]  # not at U+2028
         rows = json.loads(text)
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from None
@@ -156,8 +156,9 @@ def says_not_answerable(answer: str) -> bool:
 def check_pages(questions: Sequence[Question], pages: Iterable[Page]) -> tuple[list[Question], list[str]]:
     """Questions whose document is among `pages`, and a line for everything that did not fit.
 
-    A question on a document that is not there is left out. A gold page that its document does not have is dropped, the
-    question kept. Questions that name no document stay as they are.
+    A question on a document that is not there is left out. A gold page that its document (`reference_documents`,
+    where gold is of several) does not have is dropped, the question kept. Questions that name no document stay as they
+    are.
     """
     pages = list(pages)
     there, last = {page.page_id for page in pages}, Counter[str]()
@@ -165,17 +166,30 @@ def check_pages(questions: Sequence[Question], pages: Iterable[Page]) -> tuple[l
         last[page.document] = max(last[page.document], page.page)
     kept, problems = [], []
     for question in questions:
-        document, gold = question.document, question.meta_info.reference_page
+        document = question.document
         if document and document not in last:
             problems.append(f"question {question.uid}: its document {document} is not there; left out")
             continue
-        missing = [page for page in gold if page_id(document, page) not in there]
-        if missing:
-            problems.append(f"question {question.uid}: {document} ({last[document]} pages) has no page {missing}")
-            left = {"reference_page": [page for page in gold if page not in missing]}
-            question = question.model_copy(update={"meta_info": question.meta_info.model_copy(update=left)})
-        kept.append(question)
+        missing: dict[str, list[int]] = {}
+        for document, number in zip(question.gold_documents, question.meta_info.reference_page, strict=True):
+            if page_id(document, number) not in there:
+                missing.setdefault(document, []).append(number)
+        for document, gone in missing.items():
+            pages_there = f"{last[document]} pages" if document in last else "not there"
+            problems.append(f"question {question.uid}: {document} ({pages_there}) has no page {gone}")
+        kept.append(_with_gold(question, there) if missing else question)
     return kept, problems
+
+
+def _with_gold(question: Question, there: set[str]) -> Question:
+    """The question with those of its gold pages that are there, and their documents where these are named."""
+    meta = question.meta_info
+    gold = zip(question.gold_page_ids, question.gold_documents, meta.reference_page, strict=True)
+    left = [(document, page) for name, document, page in gold if name in there]
+    update: dict[str, Any] = {"reference_page": [page for _, page in left]}
+    if (meta.model_extra or {}).get("reference_documents"):
+        update["reference_documents"] = [document for document, _ in left]
+    return question.model_copy(update={"meta_info": meta.model_copy(update=update)})
 
 
 def _parquet_rows(path: Path) -> list[Any]:

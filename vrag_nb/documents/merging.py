@@ -27,10 +27,13 @@ import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, Field
 
+from vrag_nb.document_names import file_of, safe_name
 from vrag_nb.documents.annotations import check_pages
+from vrag_nb.documents.names import resolve_questions
 from vrag_nb.documents.pages import page_path
 from vrag_nb.records import Page, Question, page_id, read_pages, write_pages, write_questions
 
@@ -91,7 +94,7 @@ def merge_corpora(parts: Sequence[Part], out: Path) -> MergeReport:
     for part in parts:
         pages = read_pages(part.corpus)
         documents = _take_documents(part, pages, merged, report)
-        kept, problems = check_pages(part.questions, pages)
+        kept, problems = check_pages(resolve_questions(part.questions, part.corpus), pages)
         report.problems += [f"{part.name}: {problem}" for problem in problems]
         for question in kept:
             _take_question(part, question, documents, merged, report)
@@ -133,7 +136,7 @@ def _take_documents(part: Part, pages: Sequence[Page], merged: _Merged, report: 
             names[document] = earlier
             report.shared.append(f"{part.name}: {document} is the same as {earlier}")
             continue
-        name = document if earlier is None else _free(f"{part.name}__{document}", merged.names)
+        name = document if earlier is None else _free(safe_name(f"{part.name}__{document}"), merged.names)
         if name != document:
             report.renamed.append(f"{part.name}: document {document} is {name} here")
         names[document], merged.names[name.casefold()], merged.prints[name] = name, name, sums
@@ -161,12 +164,26 @@ def _take_question(
     if uid in merged.questions:
         uid = _free(f"{part.name}__{uid}", merged.questions)
         report.renamed.append(f"{part.name}: question {question.uid} is {uid} here")
-    document = documents.get(question.document)
-    changes = {"part": part.name}
-    if document is not None and document != question.document:  # a video's file keeps its suffix
-        changes["file_name"] = document + question.meta_info.file_name.removeprefix(question.document)
+    changes = {"part": part.name, **_moved(question, documents)}
     meta = question.meta_info.model_validate({**question.meta_info.model_dump(), **changes})
     merged.questions[uid] = question.model_copy(update={"uid": uid, "meta_info": meta})
+
+
+def _moved(question: Question, documents: dict[str, str]) -> dict[str, Any]:
+    """The fields of a question's meta_info that name documents, where there are any, as they are called here."""
+    changes: dict[str, Any] = {}
+    document = documents.get(question.document)
+    named = (question.meta_info.model_extra or {}).get("reference_documents")
+    if document is not None and document != question.document:
+        changes["file_name"] = file_of(document, question.meta_info.file_name)
+    if named:
+        changes["reference_documents"] = [documents.get(name, name) for name in named]
+    if question.needed_facts:
+        changes["needed_facts"] = [
+            {**fact, "document": documents[fact["document"]]} if fact.get("document") in documents else fact
+            for fact in question.needed_facts
+        ]
+    return changes
 
 
 def _free(name: str, taken: Iterable[str]) -> str:

@@ -5,27 +5,40 @@ A file directly in the folder is named by its stem, so that `report.pdf` is docu
 written `__`: `north/report.pdf` is `north__report`. Where two names still meet (`report.pdf` beside `report.png`, or
 names that differ only in case), the PDF, then the first in alphabetical order, keeps the plain name; the others take
 their suffix along (`report.png`) or, failing that, a hash of their path. Characters that file systems refuse become
-`_`. Adding a file never renames another, save the twin it displaces. Hidden files are not looked at.
+`_`. Adding a file never renames another, save the twin it displaces. Hidden files are not looked at, and links to
+folders are not followed.
+
+A question means a file by its name alone; `resolve_questions` turns those about a displaced twin to its document.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache, partial
+from pathlib import Path, PurePath, PurePosixPath
 
-from vrag_nb.document_names import safe_name, short_hash
+from vrag_nb.document_names import file_of, known_suffix, safe_name, short_hash
 from vrag_nb.documents.sources import SourceError, source_for
+from vrag_nb.records import Question
 
 
 def find_sources(documents: Path) -> tuple[dict[str, Path], dict[str, str]]:
     """`{document: file}` of every readable kind below the folder, and `{file: reason}` of what cannot be read."""
     readable, others = [], {}
+    closed: set[Path] = set()
     for path in sorted(documents.rglob("*")):
         relative = path.relative_to(documents)
-        if any(part.startswith(".") for part in relative.parts):
+        if any(part.startswith(".") for part in relative.parts) or closed.intersection(path.parents):
             continue
         if path.is_symlink() and not path.exists():
             others[relative.as_posix()] = "a link to what is not there"
+        elif path.is_symlink() and path.is_dir():
+            others[relative.as_posix()] = "a link to a folder, which is not followed"
+        elif path.is_dir() and not os.access(path, os.R_OK | os.X_OK):
+            others[relative.as_posix()] = "a folder that cannot be read"
+            closed.add(path)  # of one that can only be listed, the files come all the same
         if not path.is_file():
             continue
         try:
@@ -39,8 +52,48 @@ def find_sources(documents: Path) -> tuple[dict[str, Path], dict[str, str]]:
 def _name_documents(files: Iterable[Path]) -> Iterator[tuple[str, Path]]:
     taken: set[str] = set()
     for relative in sorted(files, key=lambda file: (file.suffix.lower() != ".pdf", file.as_posix())):
-        plain = "__".join(relative.with_suffix("").parts)
-        candidates = [plain, "__".join(relative.parts), f"{plain}~{short_hash(relative)}"]
-        name = next(name for name in map(safe_name, candidates) if name.casefold() not in taken)
+        name = next(name for name in _candidates(relative) if name.casefold() not in taken)
         taken.add(name.casefold())
         yield name, relative
+
+
+def _candidates(relative: PurePath) -> list[str]:
+    """What a file's document may be called: the plain name, and what it is called where that is a twin's."""
+    plain = "__".join(relative.with_suffix("").parts)
+    return [safe_name(name) for name in (plain, "__".join(relative.parts), f"{plain}~{short_hash(relative)}")]
+
+
+def resolve_questions(questions: Sequence[Question], corpus: Path) -> list[Question]:
+    """The questions, those about a twin that lost the plain name turned to its document.
+
+    `talk.mp4` beside `talk.pdf` is document `talk.mp4`, and `Question.document` would be the PDF's, `talk`: such a
+    question gets the file name `talk.mp4.mp4`, which means `talk.mp4`. All others, and all of a corpus that is not
+    prepared, stay as they are.
+    """
+    import pyarrow.parquet as pq  # here: naming files does without it
+
+    table = Path(corpus) / "pages.parquet"
+    if not table.is_file():
+        return list(questions)
+    documents = set(pq.read_table(table, columns=["document"])["document"].to_pylist())
+    made_of = cache(partial(_made_of, Path(corpus)))
+    return [_resolved(question, documents, made_of) for question in questions]
+
+
+def _resolved(question: Question, documents: set[str], made_of: Callable[[str, str], bool]) -> Question:
+    file = question.meta_info.file_name
+    names = _candidates(PurePosixPath(file))[1:] if known_suffix(file) else []
+    meant = next((name for name in names if name in documents and made_of(name, file)), None)
+    if meant is None:
+        return question
+    meta = question.meta_info.model_copy(update={"file_name": file_of(meant, file)})
+    return question.model_copy(update={"meta_info": meta})
+
+
+def _made_of(corpus: Path, document: str, file: str) -> bool:
+    """Whether the file became this document, as far as prep's record tells: `scan.png` may be `scan.png.pdf`'s."""
+    try:
+        source = PurePosixPath(json.loads((corpus / ".prep" / f"{document}.json").read_bytes())["source"])
+    except (OSError, ValueError, KeyError):  # of a corpus that was merged or brought in: there is only the name
+        return True
+    return safe_name(str(PurePosixPath(file))) in map(safe_name, (str(source), "__".join(source.parts)))

@@ -144,7 +144,7 @@ class PdfSource(Source):
         zoom = dpi / POINTS_PER_INCH
         pixels = page.get_pixmap(matrix=pymupdf.Matrix(zoom, zoom), colorspace=pymupdf.csRGB, alpha=False)
         image = Image.frombytes("RGB", (pixels.width, pixels.height), pixels.samples)
-        return Rendered(image, clean_text(text_layer(page.get_text("words"))), note)
+        return Rendered(image, clean_text(text_layer(_words(page))), note)
 
 
 @source_kind(*PICTURE_SUFFIXES)
@@ -230,6 +230,17 @@ def _open_pdf(path: Path) -> Iterator[pymupdf.Document]:
         if document.needs_pass:
             raise SourceError("encrypted: a password is needed; decrypt it first")
         yield document
+
+
+def _words(page: pymupdf.Page) -> list[tuple]:
+    """The page's words, (x0, y0, x1, y1, text, ...) in points of the page as it is shown."""
+    import pymupdf
+
+    words = page.get_text("words")
+    if not page.rotation:
+        return words
+    shown = page.rotation_matrix  # the boxes are those of the page before its /Rotate
+    return [(*(pymupdf.Rect(word[:4]) * shown), *word[4:]) for word in words]
 
 
 @contextmanager

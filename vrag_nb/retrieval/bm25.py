@@ -23,17 +23,31 @@ from PIL import Image
 from vrag_nb.retrieval.embedders import Embedder, register
 from vrag_nb.retrieval.index import PageIndex, Ranking, best
 from vrag_nb.retrieval.ocr import OcrMode, PageTexts
-from vrag_nb.retrieval.storage import Manifest, StoredFile, store_folder
+from vrag_nb.retrieval.storage import REBUILD, IndexMismatchError, Manifest, StoredFile, store_folder
 
 logging.getLogger("bm25s").setLevel(logging.WARNING)  # it tells of every build at DEBUG
 
 OCR_CACHE = "ocr.jsonl"
-WORD = re.compile(r"\d+(?:[.,]\d+)*|\w+", re.UNICODE)
+# What is written without blanks between words: Han, Hiragana, Katakana, and Thai with its vowel signs and tone marks.
+UNSPACED = "\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"
+UNSPACED += "\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff"
+UNSPACED += "\u0e01-\u0e3a\u0e40-\u0e4e"
+RUN = re.compile(f"[{UNSPACED}]+")
+WORD = re.compile(rf"\d+(?:[.,]\d+)*|[{UNSPACED}]+|[^\W{UNSPACED}]+", re.UNICODE)
 
 
 def words(text: str) -> list[str]:
-    """Lower-case words and numbers ("1,234.5" stays one); no stemming, no stop words, the same on every machine."""
-    return WORD.findall(unicodedata.normalize("NFKC", text).lower())
+    """Lower-case words and numbers ("1,234.5" stays one); no stemming, no stop words, the same on every machine.
+
+    A run of Han, Kana or Thai has no blanks between its words: it becomes its overlapping pairs of characters, which a
+    question about one of the words shares. A character that stands alone stays itself.
+    """
+    found = WORD.findall(unicodedata.normalize("NFKC", text).lower())
+    return [part for word in found for part in (_pairs(word) if RUN.match(word) else [word])]
+
+
+def _pairs(run: str) -> list[str]:
+    return [run[start : start + 2] for start in range(max(1, len(run) - 1))]
 
 
 @register("bm25")
@@ -82,12 +96,19 @@ class Bm25(Embedder):
 
 
 class TextIndex(PageIndex):
-    """BM25 opened for searching; queries are plain strings. Statistics are the whole corpus's, whatever the rows."""
+    """BM25 opened for searching; queries are plain strings. Statistics are the whole corpus's, whatever the rows.
+
+    Raises IndexMismatchError where text without blanks was indexed in whole runs, by an earlier version.
+    """
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         super().__init__(folder, manifest)
         assert manifest.bm25 is not None
         self._ranker = bm25s.BM25.load(self.folder / manifest.bm25, show_progress=False)
+        if any(RUN.search(word) and words(word) != [word] for word in self._ranker.vocab_dict):
+            raise IndexMismatchError(
+                f"{self.folder}: from before runs of Han, Kana and Thai were indexed by pairs of characters; {REBUILD}"
+            )
 
     def _rank(self, queries: Sequence[str], top_k: int, rows: np.ndarray | None) -> list[Ranking]:
         inside = np.arange(len(self.page_ids)) if rows is None else np.unique(rows)

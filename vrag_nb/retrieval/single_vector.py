@@ -44,6 +44,7 @@ class SingleVectorIndex(VectorIndex):
         super().__init__(folder, manifest)
         self.structure = manifest.structure or Structure()
         self.settings = SingleVectorSettings()
+        self.asked: SingleVectorSettings | None = None  # what `use` was given
         self._gpu: Any = None
         self._gpu_turn = threading.Lock()  # a GPU index serves one caller at a time
         self.page_of = np.arange(len(self.page_ids), dtype=np.int32)  # the row of every FAISS id, -1 for none
@@ -82,7 +83,7 @@ class SingleVectorIndex(VectorIndex):
                 f"{self.folder}: the index was built with {field} {stored!r}, the settings ask for {asked!r}; "
                 f"open it with the settings that made it, or {REBUILD}"
             )
-        self.settings = settings or SingleVectorSettings()
+        self.asked, self.settings = settings, settings or SingleVectorSettings()
         self._gpu = self._on_gpu() if self.settings.device != "cpu" else None
         logger.info("single-vector index: %s, searched on the %s", self.description, self.device)
 

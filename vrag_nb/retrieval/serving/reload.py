@@ -14,6 +14,7 @@ from pathlib import Path
 from vrag_nb.records import Hit
 from vrag_nb.retrieval.engine import SearchEngine
 from vrag_nb.retrieval.index import MultiVectorIndex
+from vrag_nb.retrieval.single_vector import SingleVectorIndex
 from vrag_nb.retrieval.storage import IndexMismatchError, check_embedder, read_manifest
 
 Reopen = Callable[[SearchEngine], SearchEngine]
@@ -76,13 +77,14 @@ class ServedIndex:
 def reopened(engine: SearchEngine, open_anew: Callable[[], SearchEngine]) -> SearchEngine:
     """The engine's index as it lies on disk now, verified, with the embedder that is loaded already.
 
-    `open_anew` opens everything again; it is called when the index was built with another embedder. Raises what
-    `SearchEngine.open` raises.
+    It is searched by the settings that the engine was opened with. `open_anew` opens everything again; it is called
+    when the index was built with another embedder. Raises what `SearchEngine.open` raises.
     """
-    folder = engine.index.folder
+    index, folder = engine.index, engine.index.folder
     try:
         check_embedder(folder, read_manifest(folder), engine.embedder)
     except IndexMismatchError:
         return open_anew()
-    exact = engine.index.exact if isinstance(engine.index, MultiVectorIndex) else None
-    return SearchEngine.open(engine.corpus, folder, engine.embedder, exact=exact)
+    exact = index.exact if isinstance(index, MultiVectorIndex) else None
+    asked = index.asked if isinstance(index, SingleVectorIndex) else None
+    return SearchEngine.open(engine.corpus, folder, engine.embedder, exact=exact, single_vector=asked)
