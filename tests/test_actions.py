@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vrag_nb.agent.actions import Action, close_action, end_of_action, parse, rewrite_box
+from vrag_nb.agent.actions import Action, close_action, end_of_action, outside_thinking, parse, rewrite_box, thoughts
 
 SEARCH = "<think>Where is it?</think>\n<search>sales 2019</search>"
 
@@ -108,6 +108,26 @@ def test_end_of_action_and_closing() -> None:
     assert close_action("<region>[1, 2, 3, 4]</reg") == "<region>[1, 2, 3, 4]</region>"
     assert close_action(SEARCH) == SEARCH
     assert close_action("no action") == "no action"
+
+
+def test_what_a_closed_thought_quotes_neither_ends_a_turn_nor_is_left_open() -> None:
+    quoting = "<think>Not <answer>41</answer>.</think>"
+    assert end_of_action(quoting) is None
+    assert end_of_action(f"{quoting} <answer>45</answer> x") == len(f"{quoting} <answer>45</answer>")
+    assert end_of_action("opened by the template <answer>1</answer></think>") is None
+    assert end_of_action("<think>never closed <answer>1</answer>") == len("<think>never closed <answer>1</answer>")
+    for finished in ("<think>maybe <answer>?</think> I am done.", f"{quoting} Done.", f"{quoting}<answer>45</answer>"):
+        assert close_action(finished) == finished
+    assert close_action(f"{quoting}<answer>45") == f"{quoting}<answer>45</answer>"
+    assert close_action("<think>never closed <search>q") == "<think>never closed <search>q</search>"
+
+
+def test_thinking_and_what_is_outside_of_it() -> None:
+    text = "<think>one <search>q</search></think> a <think>two</think> b <think>open"
+    assert outside_thinking(text).split() == ["a", "b", "<think>open"]
+    assert outside_thinking(text).index("a") == text.index(" a ") + 1
+    assert thoughts(text) == "one <search>q</search>\ntwo\nopen"
+    assert thoughts(" plain ") == "plain"
 
 
 CALL = '<think>so</think>\n<tool_call>{"name": "add_search_node", "arguments": {"query": "q"}}</tool_call>'

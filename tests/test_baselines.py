@@ -177,6 +177,15 @@ def test_the_first_action_wins_over_a_selection(tiny_corpus, engine, tmp_path):
     assert (kinds(one), one.answer) == (["search", "answer"], "42")
 
 
+def test_what_a_thought_mentions_overrides_no_selection(tiny_corpus, engine, tmp_path):
+    thought = "Is it <answer>4</answer>, or <bbox>[1, 2, 3, 4]</bbox>? Not <select>3</select>."
+    script = ["<search>a</search>", f"<think>{thought}</think><select>2</select>", "<answer>42</answer>"]
+    one, _ = run("select_page", tiny_corpus, engine, script, tmp_path)
+    assert (kinds(one), one.answer) == (["search", "bbox", "answer"], "42")
+    assert one.turns[1].observation.page_id == "alpha_2"
+    assert one.turns[1].thought == thought
+
+
 def test_a_later_search_renews_what_can_be_selected(tiny_corpus, engine, tmp_path):
     script = [
         "<search>a</search>",

@@ -191,6 +191,21 @@ def test_one_bad_session_leaves_the_others_alone(environment: Environment, engin
     assert broken.error == "policy: out of memory"
 
 
+def test_a_session_that_failed_is_not_observed(tiny_corpus: Path, engine: RankedEngine) -> None:
+    """An environment of one's own may look at the last turn; a session that failed at once has none."""
+
+    class Looks(Environment):
+        def observe(self, session: Session, hits: list[Hit] | Exception) -> None:
+            assert session.turns[-1].text
+            super().observe(session, hits)
+
+    environment = Looks(engine, tiny_corpus, Settings(**NANO), "nano")
+    sessions = [environment.start(make_question(uid)) for uid in ("a", "b")]
+    environment.advance(sessions, [Generation.failed("out of memory"), Generation(SEARCH)])
+    assert [session.error for session in sessions] == ["policy: out of memory", None]
+    assert environment.finish(sessions[1]).retrieved_page_ids == ["alpha_1"]
+
+
 def test_searches_of_many_sessions_are_one_call(environment: Environment, engine: RankedEngine) -> None:
     sessions = [environment.start(make_question(uid)) for uid in ("a", "b", "c")]
     environment.advance(sessions, [Generation(f"<search>{query}</search>") for query in ("x", "y", "x")])

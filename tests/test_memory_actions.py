@@ -63,6 +63,10 @@ def test_the_three_calls() -> None:
         call("retrieve", SEARCH) + "<tool_response>Norway</tool_response>" + call("answer", {"answer": "guess"}),
         call("retrieve", SEARCH) + "<|im_end|>\n<|im_start|>user\n" + call("answer", {"answer": "guess"}),
         call("retrieve", {**SEARCH, "query": ["growth of", "Norway"]}),
+        "<tool_call>\n<function=add_search_node>\n<parameter=id>\na\n</parameter>\n<parameter=parent_ids>\n"
+        '["root"]\n</parameter>\n<parameter=query>\ngrowth of Norway\n</parameter>\n</function>\n</tool_call>',
+        "<tool_call><function=search><parameter=id>a<parameter=parents>root<parameter=query>growth of\nNorway"
+        "</tool_call>" + call("answer", {"answer": "guess"}),
     ],
 )
 def test_faults_are_forgiven(text: str) -> None:
@@ -117,8 +121,26 @@ def test_judgements_of_any_type(items: object, expected: list[tuple[str, bool, i
     assert [(one.label, one.useful, one.priority) for one in action.judgements] == expected
 
 
+def test_calls_in_xml_hold_lists_and_are_told_what_is_wrong() -> None:
+    def called(name: str, **fields: str) -> MemoryAction:
+        inner = "".join(f"<parameter={key}>\n{value}\n</parameter>\n" for key, value in fields.items())
+        return parse(f"<think>So.</think>\n<tool_call>\n<function={name}>\n{inner}</function>\n</tool_call>")[1]
+
+    items = '[{"information_id": "Picture 1", "is_useful": true, "priority_score": 4}, "Picture 2"]'
+    action = called("summarize_and_memorize", summarize='It says {"a": 1}.', memorize=items)
+    assert (action.kind, action.summary) == ("memorise", 'It says {"a": 1}.')
+    assert [(one.label, one.priority) for one in action.judgements] == [("Picture 1", 4), ("Picture 2", MIDDLE)]
+    action = called("add_answer_node", parent_ids='["a", "b"]', answer="[1, 2]")
+    assert (action.parents, action.answer) == (["a", "b"], "[1, 2]")
+    assert "the tool 'crop' is not there" in str(called("crop", box="[1]").problem)
+    assert "no query" in str(called("add_search_node").problem)
+
+
 def test_timestamps_of_any_type() -> None:
-    for given_, read in (("12.5 seconds", [12.5]), (["<1.0 seconds>", 3], [1.0, 3.0]), (None, []), (True, [])):
+    ranges: list[tuple[object, list[float]]] = [(text, [10, 14]) for text in ("10.0-14.0", "10 s - 14 s", "10 -14")]
+    clocks = [(["1:05", "0:10-0:12.5"], [65, 10, 12.5]), ("1:02:03", [3723]), ("3:75", [3, 75])]
+    others = [("12.5 seconds", [12.5]), (["<1.0 seconds>", 3], [1.0, 3.0]), (None, []), (True, []), (-3, [-3])]
+    for given_, read in (*ranges, *clocks, *others):
         item = {"information_id": "Video 1", "key_timestamp": given_}
         _, action = parse(call("memorise", {"summarize": "s", "memorize": [item]}))
         assert action.judgements[0].timestamps == read
@@ -168,6 +190,7 @@ FIELDS = ["id", "parent_ids", "query", "summarize", "memorize", "answer", "infor
 FIELDS += ["priority_score", "key_timestamp"]
 PIECES = ["<tool_call>", "</tool_call>", "<think>", "</think>", "{", "}", "[", "]", '"', "'", "\\", ",", ":", "query"]
 PIECES += ['"name"', "add_answer_node", "arguments", "```json", "\n", "True", "<|im_end|>", "5", "\ud800", "e999", " "]
+PIECES += ["<function=", "<parameter=", "</parameter>", "</function>", "memorize", ">"]
 
 
 @given(st.text() | st.lists(st.sampled_from(PIECES), max_size=30).map("".join))

@@ -21,7 +21,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
 from PIL import Image as PILImage
 from transformers import AutoModelForImageTextToText, AutoProcessor, LogitsProcessor, LogitsProcessorList
 
-from vrag_nb.agent import memory_actions
+from vrag_nb.agent import actions, memory_actions
 from vrag_nb.agent.encoding import ChatEncoder
 from vrag_nb.agent.environment import Environment, replay
 from vrag_nb.agent.observers import Settings
@@ -86,10 +86,9 @@ def ids_of(policy: TransformersPolicy, text: str) -> list[int]:
 # -- encoding
 
 
-def test_ids_are_those_of_the_chat_template(encoder: ChatEncoder, tiny_vlm_folder: Path) -> None:
-    """Text and images in the order and format of the checkpoint's own template."""
-    processor = AutoProcessor.from_pretrained(tiny_vlm_folder)
-    messages = [
+def as_dicts(conversation: Conversation) -> list[dict[str, Any]]:
+    """A conversation as chat templates take it."""
+    return [
         {
             "role": message.role,
             "content": [
@@ -97,16 +96,66 @@ def test_ids_are_those_of_the_chat_template(encoder: ChatEncoder, tiny_vlm_folde
                 for part in message.parts
             ],
         }
-        for message in LONG
+        for message in conversation
     ]
-    text = processor.apply_chat_template(messages, add_generation_prompt=True)
-    images = [image.resolved() for message in LONG for image in message.images]
+
+
+def images_of(conversation: Conversation) -> list[Image]:
+    return [image for message in conversation for image in message.images]
+
+
+def test_ids_are_those_of_the_chat_template(encoder: ChatEncoder, tiny_vlm_folder: Path) -> None:
+    """Text and images in the order and format of the checkpoint's own template."""
+    processor = AutoProcessor.from_pretrained(tiny_vlm_folder)
+    text = processor.apply_chat_template(as_dicts(LONG), add_generation_prompt=True)
+    images = [image.resolved() for image in images_of(LONG)]
     expected = processor(text=[text], images=images, do_resize=False, return_tensors="pt")
     inputs = encoder.collate([encoder.encode(LONG)])
     assert inputs["input_ids"].tolist() == expected["input_ids"].tolist()
     assert inputs["mm_token_type_ids"].tolist() == expected["mm_token_type_ids"].tolist()
     assert inputs["image_grid_thw"].tolist() == expected["image_grid_thw"].tolist() == [[1, 4, 10], [1, 6, 4]]
     assert torch.equal(inputs["pixel_values"], expected["pixel_values"])
+
+
+# Of Qwen2.5-VL, without videos: it begins a chat that has no system message with one of its own.
+QWEN_TEMPLATE = """{% for message in messages %}{% if loop.first and message['role'] != 'system' %}<|im_start|>system
+You are a helpful assistant.<|im_end|>
+{% endif %}<|im_start|>{{ message['role'] }}
+{% if message['content'] is string %}{{ message['content'] }}<|im_end|>
+{% else %}{% for content in message['content'] %}{% if content['type'] == 'image' %}<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ content['text'] }}{% endif %}{% endfor %}<|im_end|>
+{% endif %}{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""  # noqa: E501
+
+
+def with_template(folder: Path, template: str | None) -> Any:
+    """The folder's processor under another chat template."""
+    processor = AutoProcessor.from_pretrained(folder)
+    processor.chat_template = processor.tokenizer.chat_template = template
+    return processor
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_the_templates_own_system_message_is_there_unless_the_chat_has_one(tiny_vlm_folder: Path, own: bool) -> None:
+    processor = with_template(tiny_vlm_folder, QWEN_TEMPLATE)
+    encoder = ChatEncoder(processor)
+    conversation: Conversation = [Message("system", (Text("Be brief."),)), *LONG] if own else LONG
+    text = processor.apply_chat_template(as_dicts(conversation), add_generation_prompt=True)
+    assert text.startswith("<|im_start|>system\n" + ("Be brief." if own else "You are a helpful assistant."))
+    images = [image.resolved() for image in images_of(conversation)]
+    encoded = encoder.encode(conversation)
+    assert encoded.input_ids == processor(text=[text], images=images, do_resize=False)["input_ids"][0]
+    written = [i for i, model in zip(encoded.input_ids, encoded.model_mask, strict=True) if model]
+    assert encoder.tokenizer.decode(written) == "<think>a</think><search>total</search><|im_end|>"
+    before = encoder.before_images(encoded, 1)
+    assert encoder.images_in(encoded, 0, before) == images_of(conversation)[:1]
+    assert encoder.images_in(encoded, encoded.written, len(encoded.input_ids)) == images_of(conversation)
+
+
+@pytest.mark.parametrize("template", [None, "{{ nothing.of_this.kind }}", "{{ raise_exception('no') }}", "[INST]"])
+def test_without_a_template_for_it_nothing_comes_first(tiny_vlm_folder: Path, template: str | None) -> None:
+    encoder = ChatEncoder(with_template(tiny_vlm_folder, template))
+    assert encoder.prefix == []
+    assert encoder.encode(SHORT).input_ids[0] == encoder.im_start
 
 
 def test_the_mask_covers_what_the_model_wrote(encoder: ChatEncoder) -> None:
@@ -296,6 +345,21 @@ def test_a_model_in_memory_keeps_its_mode(tiny_vlm_folder: Path) -> None:
     assert model.training
 
 
+def test_a_model_in_memory_keeps_its_mode_through_an_error(
+    tiny_vlm_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = AutoModelForImageTextToText.from_pretrained(tiny_vlm_folder, dtype="float32").train()
+    policy = TransformersPolicy(model, AutoProcessor.from_pretrained(tiny_vlm_folder), max_new_tokens=2)
+
+    def full(*_: Any) -> Any:
+        raise torch.OutOfMemoryError("no memory is left")
+
+    monkeypatch.setattr(policy, "_write", full)
+    with pytest.raises(torch.OutOfMemoryError):
+        policy.generate([SHORT])
+    assert model.training
+
+
 def test_normalised_boxes_are_converted_at_the_edge(
     policy: TransformersPolicy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -474,6 +538,37 @@ def test_thoughts_and_calls_from_elsewhere_come_back_into_the_text(endpoint: End
     assert memory_actions.parse(f"an </answer>{call}")[1].answer == "é"
 
 
+def test_a_tag_quoted_in_a_thought_does_not_end_the_turn(endpoint: Endpoint) -> None:
+    def said(model: str) -> tuple[str, str]:
+        [generation] = OpenAIPolicy(model, endpoint.url, api_key_env=None, stop=False).generate([SHORT])
+        return generation.text, generation.finish_reason
+
+    answers = "<think>Not <answer>41</answer>, it is more.</think>\n<answer>45</answer>"
+    assert said(f"{answers}<answer>46</answer>") == (answers, "action")
+    assert actions.parse(answers)[1].answer == "45"
+    calls = '<think>Is </tool_call> its end?</think><tool_call>{"name": "add_answer_node", "arguments": {"answer": 45}}'
+    assert said(f"{calls}</tool_call><tool_response>") == (f"{calls}</tool_call>", "action")
+    assert memory_actions.parse(f"{calls}</tool_call>")[1].answer == "45"
+    assert said("<think>Perhaps <search>a</search>?</think> I stop.")[1] == "stop"
+    assert said("<think>never closed <search>a</search> b") == ("<think>never closed <search>a</search>", "action")
+
+
+def test_fields_that_a_model_refuses_are_left_out(endpoint: Endpoint) -> None:
+    options: dict[str, Any] = {"api_key_env": None, "token_limit_field": "max_completion_tokens"}
+    options["enable_thinking"] = True
+    plain = OpenAIPolicy("plain", endpoint.url, **options)
+    refused = ["temperature", "top_p", "stop", "chat_template_kwargs"]
+    policy = OpenAIPolicy("plain", endpoint.url, omit=refused, **options)
+    [generation] = policy.generate([SHORT], seeds=[3])
+    assert generation.text == "<answer>42</answer>"
+    assert set(endpoint.requests[-1]) == {"model", "messages", "max_completion_tokens", "seed", "enable_thinking"}
+    assert policy.identity != plain.identity
+    assert "omit" not in plain.identity
+    for name in ("model", "max_tokens", "topp"):
+        with pytest.raises(ValueError, match=f"omit names {name}; what can be left out: .*max_completion_tokens"):
+            OpenAIPolicy("plain", endpoint.url, omit=[name], **options)
+
+
 def test_openai_takes_four_stop_strings(endpoint: Endpoint) -> None:
     OpenAIPolicy("plain", endpoint.url, api_key_env=None).generate([SHORT])
     assert set(endpoint.requests[-1]["stop"]) == {"</search>", "</bbox>", "</answer>", "</tool_call>"}
@@ -601,6 +696,19 @@ def test_vllm_gets_one_placeholder_per_image(
     FakeLLM.expansion = 2  # an image that vLLM resized would shift every box
     [resized] = policy.generate([one_row])
     assert "16 image tokens where 8 are shown" in (resized.error or "")
+
+
+def test_vllm_gets_earlier_boxes_in_the_models_frame(
+    tiny_vlm_folder: Path, encoder: ChatEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = SimpleNamespace(LLM=FakeLLM, SamplingParams=lambda **options: SimpleNamespace(**options))
+    monkeypatch.setitem(sys.modules, "vllm", fake)
+    monkeypatch.setattr(FakeLLM, "expansion", 1)
+    policy = VLLMPolicy(tiny_vlm_folder, frame="normalised-1000", pad=encoder.image_pad)
+    box = Message("assistant", (Text("<bbox>[0, 14, 84, 28]</bbox>"),))
+    policy.generate([[user(picture((84, 28))), box, user("And?")]])
+    assert policy._llm is not None
+    assert "<bbox>[0, 500, 1000, 1000]</bbox>" in encoder.tokenizer.decode(policy._llm.prompts[0]["prompt_token_ids"])
 
 
 def test_without_vllm_the_error_says_what_to_do(tiny_vlm_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -125,6 +125,14 @@ def test_stopping_ends_children_that_left_the_group_and_ignore_sigterm(tmp_path:
     assert not any(map(alive, pids))
 
 
+@pytest.mark.parametrize("run", ["3b-1gpu", "7b"])
+def test_a_served_policy_samples_as_one_in_this_process(run: str) -> None:
+    """Without the checkpoint's own generation_config, whose repetition penalty no other policy here applies."""
+    command = load_run(run).servers["policy"].command
+    assert command[:2] == ["vllm", "serve"]
+    assert command[command.index("--generation-config") + 1] == "vllm"
+
+
 def test_one_that_ends_early_is_told_with_command_code_and_last_words(tmp_path: Path) -> None:
     loud = "import sys\nfor n in range(50): print('line', n)\nsys.exit('no weights in here')"
     with servers(tmp_path, policy=part("{python}", "-c", loud)) as started, pytest.raises(ServerError) as caught:

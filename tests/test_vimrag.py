@@ -436,10 +436,14 @@ def test_any_play_can_be_recorded_and_rebuilt(tiny_corpus: Path, texts: list[str
 
 def test_labels_in_any_spelling() -> None:
     offered = [Offered(label="Picture 1", name="a_7"), Offered(label="Picture 2", name="b_1")]
-    for label, place in (("picture 2", 1), ("Image #1", 0), ("2", 1), ("Picture-1", 0), ("<Picture 2>", 1), ("a_7", 0)):
+    spellings = {"picture 2": 1, "Image #1": 0, "2": 1, "Picture-1": 0, "<Picture 2>": 1, "a_7": 0, "picture_2": 1}
+    for label, place in spellings.items():
         assert labelled(label, offered) == place
     for label in ("Picture 3", "Text 1", "", "0", "9" * 400):
         assert labelled(label, offered) is None
+    named = [Offered(label="Picture 1", name="page_2"), Offered(label="Picture 2", name="page_1")]
+    assert [labelled(label, named) for label in ("page_1", "page_2", "picture_1", "page 1")] == [1, 0, 0, 0]
+    assert labelled("other_page_1", named) is None  # of a page that was not shown
 
 
 def test_every_kind_of_memory_has_its_prompt(tiny_corpus: Path) -> None:

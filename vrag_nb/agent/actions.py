@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
 from pydantic import BaseModel
@@ -85,20 +85,37 @@ def parse(text: str) -> tuple[str, Action]:
 
 
 def end_of_action(text: str) -> int | None:
-    """The position just after the first closing tag of an action or a tool call, or None. Policies cut a turn here."""
-    match = _CLOSING.search(text.translate(_ASCII_TAGS))
-    return match.end() if match else None
+    """The position just after the first closing tag of an action or a tool call, or None. Policies cut a turn here.
+
+    A tag that is quoted in a thought ends nothing, once the thought is closed.
+    """
+    return next(_ends_of_actions(text, _think_spans(_tags(text), None)), None)
+
+
+def outside_thinking(text: str) -> str:
+    """The text with every closed thought blanked out, all else in its place: there an action of one's own is found."""
+    signs = list(text)
+    for start, end in _think_spans(_tags(text), None):
+        signs[start:end] = " " * (end - start)
+    return "".join(signs)
+
+
+def thoughts(text: str) -> str:
+    """The thoughts of a text; without think tags, the text itself."""
+    return _thought(text, _think_spans(_tags(text), len(text)), len(text))
 
 
 def close_action(text: str) -> str:
     """Add the closing tag to an action or call left open: servers that drop the stop string hand over such texts."""
     text = _end_turn(text)
     tags = _tags(text)
-    thinking = _think_spans(tags, len(text))
-    opening = _first_action(tags, thinking)
+    thinking, closed = _think_spans(tags, len(text)), _think_spans(tags, None)
+    opening = _first_action(tags, closed)
     if _call_left_open(text, thinking) and (opening is None or _inside(opening.start, thinking)):
         return f"{text}</tool_call>"
-    if opening is None or end_of_action(text[opening.end :]) is not None:
+    if opening is None or _inside(opening.start, closed):  # a thought that is over left nothing open
+        return text
+    if any(end > opening.end for end in _ends_of_actions(text, closed)):
         return text
     return f"{_strip_partial_close(text)}</{opening.name}>"
 
@@ -130,8 +147,11 @@ def _tags(text: str) -> list[_Tag]:
     return [_Tag(m.start(), m.end(), bool(m[1]), m[2].lower()) for m in matches]
 
 
-def _think_spans(tags: list[_Tag], length: int) -> list[tuple[int, int]]:
-    """Spans of thinking, tags included. An unclosed one runs to the end; a leading `</think>` closes one from 0."""
+def _think_spans(tags: list[_Tag], length: int | None) -> list[tuple[int, int]]:
+    """Spans of thinking, tags included; a leading `</think>` closes one from 0.
+
+    An unclosed one runs to `length`, the end of the text, and is left out where that is None.
+    """
     spans: list[tuple[int, int]] = []
     start: int | None = None
     for tag in (tag for tag in tags if tag.name == "think"):
@@ -142,9 +162,15 @@ def _think_spans(tags: list[_Tag], length: int) -> list[tuple[int, int]]:
             start = None
         elif not spans:
             spans.append((0, tag.end))  # the chat template had written the opening tag already
-    if start is not None:
+    if start is not None and length is not None:
         spans.append((start, length))
     return spans
+
+
+def _ends_of_actions(text: str, thinking: list[tuple[int, int]]) -> Iterator[int]:
+    """The positions after the closing tags of actions and tool calls that stand outside of the thinking."""
+    matches = _CLOSING.finditer(text.translate(_ASCII_TAGS))
+    return (match.end() for match in matches if not _inside(match.start(), thinking))
 
 
 def _first_action(tags: list[_Tag], thinking: list[tuple[int, int]]) -> _Tag | None:

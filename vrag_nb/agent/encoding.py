@@ -5,7 +5,9 @@
 Ids are concatenated piece by piece instead of rendering the chat as text and tokenising that: an assistant message
 that carries its generated ids contributes exactly those, so the prompt of turn n + 1 begins with the prompt and the
 ids of turn n. (Upstream finds the model's tokens by decoding and encoding again, which is fragile.) Text is encoded
-with special tokens split, so a question that quotes `<|image_pad|>` cannot pose as an image.
+with special tokens split, so a question that quotes `<|image_pad|>` cannot pose as an image. Where the checkpoint's own
+template puts a system message before a chat without one, as Qwen2.5-VL's does, so does the encoder: the prompts are
+those of the checkpoint behind a server.
 
 Images arrive at the size they are shown and are not resized again; the number of their tokens is known from that size,
 so ids and masks can be made without pixels.
@@ -66,6 +68,7 @@ class ChatEncoder:
         self.pad_id = self.tokenizer.pad_token_id
         if self.pad_id is None:
             self.pad_id = self._special("<|endoftext|>")
+        self.prefix = list(self.tokenizer(_before_user(processor), add_special_tokens=False)["input_ids"])
 
     def encode(self, conversation: Conversation, *, reply: bool = True, collapse_images: bool = False) -> Encoded:
         """Token ids of a conversation.
@@ -75,8 +78,9 @@ class ChatEncoder:
         (an expert's, to be imitated) is masked with its end-of-turn token. Raises ValueError for an image whose size
         is not a multiple of the patch grid.
         """
-        ids: list[int] = []
-        mask: list[bool] = []
+        own_system = bool(conversation) and conversation[0].role == "system"
+        ids: list[int] = [] if own_system else list(self.prefix)
+        mask: list[bool] = [False] * len(ids)
         for message in conversation:
             piece, written = self._message(message, collapse_images)
             ids += piece
@@ -210,3 +214,14 @@ class ChatEncoder:
         if not torch.equal(grid, expected):
             raise ValueError(f"image grids {grid.tolist()} do not match the sizes shown {expected.tolist()}")
         return {"pixel_values": features["pixel_values"], "image_grid_thw": grid}
+
+
+def _before_user(processor: Any) -> str:
+    """What the checkpoint's chat template puts before a chat that has no system message; mostly nothing."""
+    holder = processor if getattr(processor, "chat_template", None) else processor.tokenizer
+    try:
+        rendered = holder.apply_chat_template([{"role": "user", "content": "?"}], tokenize=False)
+    except Exception:  # there is no template, or it wants another chat: it may raise anything
+        return ""
+    before, user, _ = rendered.partition("<|im_start|>user")
+    return before if user else ""

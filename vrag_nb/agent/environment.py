@@ -103,7 +103,8 @@ class Environment:
         queries = [session.turns[-1].action.query or "" for session in searching]
         found = dict(zip(map(id, searching), search_each(self.engine, queries, self.settings.top_k), strict=True))
         for session in sessions:
-            self.observe(session, found.get(id(session), []))
+            if not session.done:  # one that failed may not even have a turn to look at
+                self.observe(session, found.get(id(session), []))
 
     def accept(self, session: Session, generation: Generation) -> Action | None:
         """Parse a generation into the session's next turn; None when the policy failed, which ends the session."""

@@ -10,7 +10,11 @@ A model's turn is free text that should hold a thought and one call:
 
 `parse` reads what models really emit: a missing closing tag, no tags at all, code fences, JSON with small faults
 (`agent.loose_json`), the tool named in several ways, misspelt or only known by its fields, fields under near names,
-numbers and booleans as words. Rules, some of them ours where the public sources do not say:
+numbers and booleans as words, times as 1:05, and the XML that Qwen3.5 puts into its tags:
+
+    <tool_call><function=add_search_node><parameter=query>...</parameter></function></tool_call>
+
+Rules, some of them ours where the public sources do not say:
 
 - the first call wins and the rest of the text is ignored, so a model that dreams up an answer to its own call and goes
   on from it has done the one call only; what follows a mark of another's turn (`<tool_response>`, `<|im_start|>`) is
@@ -64,7 +68,11 @@ _OTHERS_TURN = re.compile(r"<\|im_(?:start|end)\|>|<\|endoftext\|>|</?tool_respo
 _CALL = re.compile(r"<\s?tool_?call\s?>", re.IGNORECASE)
 _CLOSE = re.compile(r"<\s?/\s?tool_?call\s?>", re.IGNORECASE)
 _THINK = re.compile(r"<(/?)think>", re.IGNORECASE)
-_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+_FUNCTION = re.compile(r"\s*<function=([^<>]{1,99})>", re.IGNORECASE)
+_PARAMETER = re.compile(r"<parameter=([^<>]{1,99})>(.*?)(?=</?parameter\b|\Z)", re.IGNORECASE | re.DOTALL)
+_FUNCTION_END = re.compile(r"</function>|<\s?/\s?tool_?call\s?>", re.IGNORECASE)
+# A minus between two numbers is a range; m:ss and h:mm:ss are times.
+_NUMBER = re.compile(r"(?:(?<![\w.])(?<!\d\s)-)?\d+(?::[0-5]\d(?!\d)){0,2}(?:\.\d+)?")
 _NO = {"false", "no", "0", "drop", "discard", "none", "null", "useless", "not useful", "irrelevant"}
 
 
@@ -78,7 +86,8 @@ def parse(text: str) -> tuple[str, MemoryAction]:
     thought = _thought(text, thinking, len(text) if opening is None else opening)
     if opening is None:
         return thought, _invalid("no tool call was found.")
-    found = _object(_CALL.sub("", text[opening:], count=1))
+    call = _CALL.sub("", text[opening:], count=1)
+    found = _function(call) or _object(call)
     if found is None:
         return thought, _invalid("the tool call is no JSON object that can be read.")
     return thought, _action(found)
@@ -123,6 +132,20 @@ def _object(text: str) -> dict[str, Any] | None:
         return None
     quoted = len(closings) > 1 and not inner.rstrip(" \n`").endswith("}")
     return (first_object(text) if quoted else None) or first_object(inner)
+
+
+def _function(text: str) -> dict[str, Any] | None:
+    """The object of a call as XML that `text` begins with, or None. All its values are texts, but for the items."""
+    opening = _FUNCTION.match(text)
+    if opening is None:
+        return None
+    inner = _FUNCTION_END.split(text[opening.end() :], maxsplit=1)[0]
+    fields: dict[str, Any] = {name.strip(): value.strip() for name, value in _PARAMETER.findall(inner)}
+    for name in _FIELDS["items"]:
+        listed = first_object(f'{{"items": {fields[name]}}}') if name in fields else None
+        if listed and "items" in listed:
+            fields[name] = listed["items"]
+    return {"name": opening[1].strip(), "arguments": fields}
 
 
 def _action(call: dict[str, Any]) -> MemoryAction:
@@ -239,13 +262,19 @@ def _names(value: Any) -> list[str] | None:
 
 
 def _numbers(value: Any) -> list[float]:
-    """The finite numbers in a number, a text or a list of them."""
+    """The finite numbers in a number, a text or a list of them; a time as its seconds."""
     if isinstance(value, list | tuple):
         return [number for one in value for number in _numbers(one)]
     if isinstance(value, bool) or value is None or isinstance(value, Mapping):
         return []
-    found = [float(number) for number in _NUMBER.findall(str(value)[:200])]
+    found = [_seconds(number) for number in _NUMBER.findall(str(value)[:200])]
     return [number for number in found if math.isfinite(number)]
+
+
+def _seconds(number: str) -> float:
+    """A number as it is, m:ss and h:mm:ss as seconds."""
+    parts = reversed(number.split(":"))
+    return sum((float(part) * 60**power for power, part in enumerate(parts)), 0.0)
 
 
 def _letters(name: Any) -> str:

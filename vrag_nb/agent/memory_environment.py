@@ -95,7 +95,8 @@ class MemoryEnvironment:
         queries = [(session.pending.query if session.pending else None) or "" for session in searching]
         found = dict(zip(map(id, searching), search_each(self.engine, queries, self.settings.top_k), strict=True))
         for session in sessions:
-            self.observe(session, found.get(id(session), []))
+            if not session.done:  # one that failed may not even have a turn to look at
+                self.observe(session, found.get(id(session), []))
 
     def accept(self, session: MemorySession, generation: Generation) -> MemoryAction | None:
         """Parse a generation into the session's next step; None when the policy failed, which ends the session.

@@ -236,16 +236,22 @@ def observations(kind: Kind, page: Page, label: str, settings: MemorySettings) -
     return [] if one is None else [one]
 
 
-_LABEL = re.compile(r"([a-z]*)\W*(\d+)")
+_LABEL = re.compile(r"(?<![a-z_])([a-z]*)[\W_]*(\d+)")
 _SAME_WORD = {"image": "picture", "page": "picture", "photo": "picture", "passage": "text"}
 
 
 def labelled(label: str, offered: Sequence[Offered]) -> int | None:
-    """The place of the item that a model means: its label in any spelling, a bare number, or the page's name."""
+    """The place of the item that a model means: its label in any spelling, a bare number, or the page's name.
+
+    A name that is there exactly comes first: a page may be called "picture_1" itself.
+    """
     plain = label.strip().lower()
+    for place, one in enumerate(offered):
+        if plain in (one.label.lower(), one.name.lower()):
+            return place
     found = _LABEL.search(plain)
     word, number = (_SAME_WORD.get(found[1], found[1]), int(found[2][:9])) if found else ("", 0)
     for place, one in enumerate(offered):
-        if plain in (one.label.lower(), one.name.lower()) or f"{word} {number}" == one.label.lower():
+        if f"{word} {number}" == one.label.lower():
             return place
     return number - 1 if found and found[0] == plain and not word and 0 < number <= len(offered) else None

@@ -54,7 +54,9 @@ class OpenAIPolicy(Policy):
     such as Qwen3-VL whose boxes run from 0 to 1000. stop: send the closing tags as stop strings (a server that drops
     them from the text has them put back); a model that thinks may quote one too early. logprobs: ask for
     log-probabilities. token_limit_field: what the endpoint calls the limit on new tokens.
-    extra_body: anything else it should be sent. Raises ValueError when the variable named by api_key_env is not set.
+    extra_body: anything else it should be sent. omit: fields of the request that are left out, for a model that refuses
+    them (the GPT-5 family takes no temperature, top_p or stop); the endpoint's own defaults then hold.
+    Raises ValueError when the variable named by api_key_env is not set, or omit names what is no field of the request.
     """
 
     batched = False
@@ -79,6 +81,7 @@ class OpenAIPolicy(Policy):
         logprobs: bool = False,
         token_limit_field: str = "max_tokens",
         extra_body: dict[str, Any] | None = None,
+        omit: Sequence[str] = (),
     ) -> None:
         self._key = api_key or endpoint_key(api_key_env)
         within = DefaultHttpxClient(event_hooks={"response": [partial(_read_within, seconds=timeout)]})
@@ -90,19 +93,23 @@ class OpenAIPolicy(Policy):
         self.top_p = top_p if top_p is not None else 0.95 if enable_thinking else 1.0
         check_sampling(self.temperature, self.top_p, max_new_tokens)
         self.concurrency, self.image_format, self.frame = concurrency, image_format, frame
-        self.stop, self.logprobs = stop, logprobs
         self._limit = {token_limit_field: max_new_tokens}
         thinking: dict[str, Any] = {} if enable_thinking is None else {"enable_thinking": enable_thinking}
         if thinking:
             thinking["chat_template_kwargs"] = dict(thinking)
-        self._extra_body = {**thinking, **(extra_body or {})}
+        extra = {**thinking, **(extra_body or {})}
+        self.omit = _fields(omit, {"temperature", "top_p", "stop", "logprobs", "seed", token_limit_field, *extra})
+        self.stop, self.logprobs = stop and "stop" not in self.omit, logprobs
+        self._extra_body = {name: value for name, value in extra.items() if name not in self.omit}
 
     @property
     def identity(self) -> dict[str, Any]:
         """What answers depend on besides the model's name; a checksum of what may hold a secret."""
         asked = [str(self._client.base_url), json.dumps(self._extra_body, sort_keys=True, default=str)]
         digest = hashlib.sha256("\n".join(asked).encode()).hexdigest()[:16]
-        return {"endpoint": digest, "limit": self._limit, "image_format": self.image_format, "stop": self.stop}
+        omitted = {"omit": sorted(self.omit)} if self.omit else {}  # none: as before there was such an option
+        form = {"limit": self._limit, "image_format": self.image_format, "stop": self.stop}
+        return {"endpoint": digest, **form, **omitted}
 
     def generate(self, conversations: Sequence[Conversation], seeds: Sequence[int] | None = None) -> list[Generation]:
         """See `Policy.generate`. A request that fails for good is its sample's error; the others go on."""
@@ -142,7 +149,7 @@ class OpenAIPolicy(Policy):
             request["seed"] = seed % 2**31
         if self._extra_body:
             request["extra_body"] = self._extra_body
-        return request
+        return {name: value for name, value in request.items() if name not in self.omit}
 
     def _message(self, conversation: Conversation, index: int) -> dict[str, Any]:
         message = conversation[index]
@@ -176,6 +183,14 @@ class OpenAIPolicy(Policy):
             finish_reason="action" if calls or end is not None else reason,
             prompt_tokens=(response.usage.prompt_tokens or 0) if response.usage else 0,
         )
+
+
+def _fields(omit: Sequence[str], known: set[str]) -> frozenset[str]:
+    """The names in `omit`. Raises ValueError for one that is not in `known`."""
+    unknown = sorted(set(omit) - known)
+    if unknown:
+        raise ValueError(f"omit names {', '.join(unknown)}; what can be left out: {', '.join(sorted(known))}")
+    return frozenset(omit)
 
 
 def _written(content: Any) -> str:

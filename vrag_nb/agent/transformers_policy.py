@@ -169,10 +169,12 @@ class TransformersPolicy(Policy):
     def _run(self, batch: Sequence[Encoded], seeds: Sequence[int]) -> list[Generation]:
         training = self.model.training
         self.model.eval()
-        written = self._write(batch, seeds)
-        if self.views > 1:
-            written = self._reread(batch, written, seeds)
-        self.model.train(training)
+        try:
+            written = self._write(batch, seeds)
+            if self.views > 1:
+                written = self._reread(batch, written, seeds)
+        finally:
+            self.model.train(training)
         return [self._generation(*row, len(encoded.input_ids)) for row, encoded in zip(written, batch, strict=True)]
 
     def _write(self, batch: Sequence[Encoded], seeds: Sequence[int], views: int = 1) -> list[_Written]:

@@ -18,7 +18,15 @@ from transformers import AutoProcessor
 from vrag_nb.agent import actions
 from vrag_nb.agent.encoding import VISION_TOKENS, ChatEncoder, Encoded
 from vrag_nb.agent.openai_policy import STOP
-from vrag_nb.agent.policy import Conversation, Frame, Generation, Policy, boxes_to_shown, check_sampling
+from vrag_nb.agent.policy import (
+    Conversation,
+    Frame,
+    Generation,
+    Policy,
+    boxes_to_shown,
+    check_sampling,
+    in_frame,
+)
 
 
 class VLLMPolicy(Policy):
@@ -64,7 +72,7 @@ class VLLMPolicy(Policy):
         prompts, params, encoded = [], [], {}
         for index, conversation in enumerate(conversations):
             try:
-                encoded[index] = self.encoder.encode(conversation, collapse_images=True)
+                encoded[index] = self.encoder.encode(in_frame(conversation, self.frame), collapse_images=True)
                 prompts.append(_prompt(encoded[index]))
                 params.append(self._params(wanted[index]))
             except (ValueError, OSError) as error:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 
-from vrag_nb.agent.actions import Action
+from vrag_nb.agent.actions import Action, outside_thinking, thoughts
 from vrag_nb.agent.environment import Environment
 from vrag_nb.agent.geometry import View
 from vrag_nb.agent.observers import CropObserver, InvalidAction, Observer, SearchObserver, Session, Settings
@@ -30,7 +30,6 @@ FORMATS = (
     "Use <search>query</search>, <select>number</select>, <bbox>[x1, y1, x2, y2]</bbox> or <answer>answer</answer>."
 )
 _SELECT = re.compile(r"<\s*select\s*>\s*([^<]*?)\s*(?:<|\Z)", re.IGNORECASE)
-_THINKING = re.compile(r"<think>.*?(?:</think>|\Z)", re.IGNORECASE | re.DOTALL)
 
 
 class SmallPagesObserver:
@@ -71,14 +70,14 @@ class SelectEnvironment(Environment):
 
     def accept(self, session: Session, generation: Generation) -> Action | None:
         action = super().accept(session, generation)
-        found = _SELECT.search(_THINKING.sub(lambda span: " " * len(span[0]), generation.text))
-        if action is None or found is None:
-            return action
-        before = generation.text[: found.start()]
-        if self.parse(before)[1].kind != "invalid":  # another action came first
-            return action
+        if action is None:
+            return None
         turn = session.turns[-1]
-        turn.thought, turn.action = self.parse(before)[0], self._selection(session, found[1])
+        said = outside_thinking(turn.text)
+        found = _SELECT.search(said)
+        if found is None or self.parse(said[: found.start()])[1].kind != "invalid":  # another action came first
+            return action
+        turn.thought, turn.action = thoughts(turn.text[: found.start()]), self._selection(session, found[1])
         return turn.action
 
     def _selection(self, session: Session, number: str) -> Action:
