@@ -71,8 +71,8 @@ def score_answer(answer: str | None, reference: str, answer_format: str) -> floa
         return float(None not in numbers and _same_number(*numbers))  # type: ignore[arg-type]
     if answer_format in ("Str", "None"):
         return _text_score(_clean(answer), _clean(reference))
-    found = _parts(answer) if answer.startswith("[") else sorted(map(_clean, list_parts(answer)))
-    return _list_score(found, _parts(reference))
+    listed = _parts(answer) if answer.startswith("[") else sorted(map(_clean, list_parts(answer)))
+    return _list_score(listed, _parts(reference))
 
 
 def fits_format(reference: str, answer_format: str) -> bool:
