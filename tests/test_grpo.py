@@ -64,7 +64,7 @@ def trainer(checkpoint: Path, environment: Environment, out: Path, **changes: An
 @pytest.fixture
 def ready(tiny_vlm_folder: Path, environment: Environment, tmp_path: Path) -> Ready:
     """A trainer and one batch of it: two questions, two trajectories each."""
-    one = trainer(tiny_vlm_folder, environment, tmp_path, iterations=2)
+    one = trainer(tiny_vlm_folder, environment, tmp_path, iterations=2, steps=4, save_steps=2)
     one.model.train()
     one.current_gradient_accumulation_steps = 1  # set by the training loop, which is not run here
     rows = [{"uid": uid, "prompt": []} for uid in ("q0", "q0", "q1", "q1")]
@@ -230,6 +230,42 @@ def test_what_cannot_be_scored_or_encoded_moves_nothing(ready: Ready) -> None:
     assert figures["unscored_rate"] == 0.25
     assert figures["reward"] == 1
     assert figures["searches"] == pytest.approx(9 / 4)
+
+
+def test_what_cannot_be_scored_is_not_held_to_the_reference_either(ready: Ready) -> None:
+    one, _ = ready
+    lost = Scored(None, {}, "gone")
+    for scored, rows, weight in (
+        ([lost, lost, Scored(1.0, {}), Scored(0.0, {})], 2, 1.0),
+        ([lost] * 4, 0, None),
+    ):
+        batch = one._batch(one.trajectories, scored, one._advantages(scored))
+        assert batch["tool_mask"].any(1).sum() == rows
+        assert weight is None or batch["row_weight"].tolist() == [weight] * len(batch["row_weight"])
+        batch["ref_per_token_logps"] = batch["ref_per_token_logps"] + 0.4  # as after some steps
+        assert (one._compute_loss(one.model, batch) != 0) == (rows > 0)
+
+
+def test_parts_without_a_learned_token_are_in_no_mean(ready: Ready) -> None:
+    one, batch = ready
+    metrics = one._metrics["train"]
+    metrics.clear()
+    for part in ({**batch, "tool_mask": torch.zeros_like(batch["tool_mask"])}, batch):
+        one._compute_loss(one.model, part)
+    for name in ("kl", "entropy", "clip_ratio/region_mean"):
+        assert [math.isnan(value) for value in metrics[name]] == [True, False], name
+    wanted = metrics["entropy"][1]
+    assert wanted > 1
+    one.log({})
+    assert one.state.log_history[-1]["entropy"] == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize(("field", "changes"), [("save_steps", {"steps": 4}), ("steps", {"save_steps": 2})])
+def test_a_run_is_saved_only_where_it_rolls_out_anew(field: str, changes: dict[str, int]) -> None:
+    given = {"steps": 3, "save_steps": 3, "iterations": 2, **changes}
+    with pytest.raises(ValueError, match=f"{field} 3 is no multiple of iterations 2"):
+        GRPOSettings(checkpoint="", out="", **given)  # type: ignore[arg-type]
+    assert GRPOSettings(checkpoint="", out="", **{**given, field: 4}).iterations == 2  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("killed", [2, 4])

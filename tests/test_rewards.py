@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from conftest import serving
 from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse
 
 from vrag_nb.agent.actions import Action
 from vrag_nb.agent.trajectory import Observation, Trajectory, Turn
@@ -187,6 +187,16 @@ def test_a_part_that_scores_many_may_fail_as_well(given: Callable[[], list[Any]]
 # -- the judge
 
 
+STRANGE = {  # replies with status 200 that are no chat completion
+    "page": HTMLResponse("<html>Welcome</html>"),
+    "null": JSONResponse(None),
+    "list": JSONResponse([1]),
+    "no-message": JSONResponse({"choices": [{"index": 0}]}),
+    "no-text": JSONResponse({"choices": [{"message": {"content": None}}], "usage": None}),
+    "no-choices": JSONResponse({"choices": 7}),
+}
+
+
 class Court:
     """A local endpoint: the model's name says how it judges."""
 
@@ -205,11 +215,14 @@ class Court:
             return JSONResponse({"error": {"message": "later"}}, status_code=503)
         if body["model"] == "away":
             return JSONResponse({"error": {"message": f"no {request.headers['authorization']}"}}, status_code=401)
+        if body["model"] in STRANGE:
+            return STRANGE[body["model"]]
         right = "Answer: 42" in prompt
         said = "I cannot say" if body["model"] == "vague" else f"Well.\n<judge>{right}</judge>"
         choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": said}}
         base = {"id": "x", "object": "chat.completion", "created": 0, "model": body["model"]}
-        usage = {"prompt_tokens": 11, "completion_tokens": 2, "total_tokens": 13}
+        counts = (None, None) if body["model"] == "uncounted" else (11, 2)
+        usage = {"prompt_tokens": counts[0], "completion_tokens": counts[1], "total_tokens": 13}
         return {**base, "choices": [choice], "usage": usage}
 
 
@@ -236,6 +249,21 @@ def test_the_judge_is_asked_once_for_each_answer(court: tuple[Court, str], tmp_p
     assert again.usage.cached == 2
     reward = load_reward({"parts": {"judge": 0.7, "pattern": 0.3}, "gate": ""}, {"judge": again})
     assert [one.total for one in reward.score(group)] == [0.7, 0, 0, 0]
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_a_reply_that_is_no_verdict_is_an_error_of_its_sample(name: str, court: tuple[Court, str]) -> None:
+    judge = Judge(name, court[1], api_key_env=None, retries=0)
+    strange, known = judge.many([trajectory(answer="41"), trajectory(answer=None)])
+    assert isinstance(strange, JudgeError)
+    assert known == 0
+    assert judge.usage.failed == 1
+
+
+def test_tokens_that_are_not_counted_lose_no_verdict(court: tuple[Court, str]) -> None:
+    judge = Judge("uncounted", court[1], api_key_env=None, retries=0)
+    assert judge.many([trajectory(answer="42")]) == [1.0]
+    assert (judge.usage.asked, judge.usage.prompt_tokens, judge.usage.failed) == (1, 0, 0)
 
 
 def test_a_judge_that_stays_away_is_an_error(court: tuple[Court, str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,7 @@ from vrag_nb.learning.ggpo import ggpo_loss
 from vrag_nb.learning.grpo import GRPOSettings, MultiTurnGRPOTrainer, grpo_trainer
 from vrag_nb.learning.mask_examples import WRONG, mask_examples
 from vrag_nb.learning.rewards import Reward, Scored
+from vrag_nb.learning.rows import as_sample
 from vrag_nb.learning.sampled_data import read_conversation, read_rows, write_dataset, write_sharegpt
 from vrag_nb.learning.sampling import fault
 from vrag_nb.learning.segments import Segment, conversations, mask_reasons, segments
@@ -149,6 +150,24 @@ def trainer(checkpoint: Path, corpus: Path, out: Path, algorithm: str) -> MultiT
     return grpo_trainer(settings, questions, environment, Reward({"letters": (letters, 1.0)}))
 
 
+@pytest.mark.parametrize("texts", [(look("a"), reply("a")), (look("a"), "not a call", reply("a"))])
+def test_a_forced_answer_teaches_its_own_tokens_alone(
+    texts: tuple[str, ...], tiny_corpus: Path, tiny_vlm_folder: Path, tmp_path: Path
+) -> None:
+    """The steps are used up behind a search's pages: what the model wrote there is context of the answer."""
+    environment = make(tiny_corpus, max_steps=len(texts))
+    _, trajectory, _ = play(environment, *texts)
+    assert trajectory.turns[-1].forced
+    one = trainer(tiny_vlm_folder, tiny_corpus, tmp_path, "gspo")
+    search, answer = one._samples(trajectory, Scored(1.0, {}))
+    assert sum(search.written) == 2 * (len(texts) - 1)  # two tokens a generation
+    assert answer.written == [True, True]
+    assert answer.prompt[: len(search.prompt + search.completion)] == search.prompt + search.completion
+    last = segments(trajectory, environment.pages, True)[-1]
+    cut = as_sample(last.conversation, one.encoder, len(answer.prompt), last.start)  # the answer does not fit
+    assert not any(cut.written)
+
+
 def test_masked_segments_move_nothing_and_the_rest_is_equation_12(
     tiny_vlm_folder: Path, tiny_corpus: Path, tmp_path: Path
 ) -> None:
@@ -196,6 +215,18 @@ def test_groups_with_one_reward_are_not_computed(tiny_vlm_folder: Path, tiny_cor
         assert len(batch["advantages"]) == rows
         assert batch["advantages"].any() == (rows == 4)
         assert batch["row_weight"].tolist() == [rows / 8] * rows
+
+
+def test_a_step_of_failed_rollouts_moves_nothing(tiny_vlm_folder: Path, tiny_corpus: Path, tmp_path: Path) -> None:
+    """A policy that fails at once leaves no turn, so there is no segment at all."""
+    one = trainer(tiny_vlm_folder, tiny_corpus, tmp_path, "ggpo")
+    one.model.train()
+    found = [play(one.environment, look("a"))[1].model_copy(update={"turns": [], "status": "error"})] * 4
+    scored = one._score(found)
+    batch = one._batch(found, scored, one._advantages(scored))
+    assert not batch["tool_mask"].any()
+    assert one._metrics["train"]["unlearned_rate"] == [1.0]
+    assert one._metrics["train"]["learned_rows"] == [0.0]
 
 
 @pytest.mark.parametrize("algorithm", ["gspo", "ggpo"])

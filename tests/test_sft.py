@@ -10,7 +10,7 @@ import torch
 from conftest import KillAt, KilledError, RankedEngine
 from datasets import load_dataset
 from test_sampling import question
-from transformers import AutoModelForImageTextToText, AutoProcessor
+from transformers import AutoModelForImageTextToText, AutoProcessor, TrainerCallback
 
 from vrag_nb.agent.actions import parse
 from vrag_nb.agent.encoding import ChatEncoder
@@ -108,6 +108,29 @@ def test_lora_trains_few_weights_and_saves_a_whole_model(tiny_vlm_folder: Path, 
     final = train(trainer)
     assert (final / "model.safetensors").is_file()
     AutoModelForImageTextToText.from_pretrained(final)
+
+
+class SaysFourBits(TrainerCallback):
+    """Weights of 4 bits need a CUDA card; a model that says it has them is saved in the same way."""
+
+    def on_train_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+        model.get_base_model().is_loaded_in_4bit = True
+
+
+def test_an_adapter_on_weights_of_4_bits_ends_in_whole_ones(tiny_vlm_folder: Path, data: Path, tmp_path: Path) -> None:
+    one = sft_trainer(settings(tiny_vlm_folder, data, tmp_path, lora_rank=4, max_steps=2), [SaysFourBits()])
+    final = train(one)
+    assert (final / "config.json").is_file()  # what later stages look for
+    assert not (final / "adapter_config.json").exists()
+    assert (tmp_path / "adapter" / "adapter_model.safetensors").is_file()
+    before, after = (AutoModelForImageTextToText.from_pretrained(path) for path in (tiny_vlm_folder, final))
+    assert after.dtype == torch.bfloat16
+    wanted = one.accelerator.unwrap_model(one.model).merge_and_unload().state_dict()
+    moved = 0
+    for name, weight in after.state_dict().items():
+        assert torch.allclose(weight.float(), wanted[name].float(), rtol=0.02, atol=1e-3), name
+        moved += not torch.allclose(weight.float(), before.state_dict()[name].float(), rtol=0.02, atol=1e-3)
+    assert moved
 
 
 def test_a_killed_run_ends_with_the_weights_of_an_unbroken_one(

@@ -132,7 +132,8 @@ def run_grpo(base: Path, out: Path, world: int, *callbacks: TrainerCallback) -> 
     settings = Settings(max_turns=2, **SMALL)
     environment = Environment(RankedEngine(), base / "corpus", settings, "nano", parse=sometimes_search)
     checkpoints = {"gradient_checkpointing": True}  # where DDP does not look for weights without a gradient by itself
-    one = reinforced(base, out, world, environment, DEV, steps=4, iterations=2, micro_batch=2, beta=0.1, **checkpoints)
+    twice = {"steps": 4, "iterations": 2, "save_steps": 2}
+    one = reinforced(base, out, world, environment, DEV, micro_batch=2, beta=0.1, **twice, **checkpoints)
     for callback in callbacks:
         one.add_callback(callback)
     train(one)

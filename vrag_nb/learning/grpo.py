@@ -14,7 +14,7 @@ VimRAG's trajectories have several segments, so a step has more rows than trajec
 advantage. Rows without a gradient (masked, or, where there is no KL, of a group with one reward) are not computed.
 
 What differs from TRL's trainer is how rows are made (`_generate_and_score_completions`) and in which order they are
-learned from (`_prepare_inputs`). A trajectory whose reward cannot be worked out gets no advantage and stays out of its
+learned from (`_prepare_inputs`). A trajectory whose reward cannot be worked out moves nothing and stays out of its
 group's mean; one that is longer than the context is cut after a whole turn, its text and images together.
 """
 
@@ -29,7 +29,7 @@ from typing import Any, Literal
 import torch
 from accelerate.utils import gather_object
 from datasets import Dataset
-from pydantic import Field
+from pydantic import Field, model_validator
 from transformers import AutoProcessor, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import pad, split_pixel_values_by_grid, split_tensor_dict, unsplit_pixel_values_by_grid
@@ -65,12 +65,12 @@ class GRPOSettings(ModelSettings):
 
     questions_per_step x group_size trajectories of each process make a step; `micro_batch` of them go through the model
     at once: eight processes of four questions learn what one of thirty-two does. warmup: a share of the steps, or from
-    1 on so many of them, after which a run can be given more steps and goes on (`extendable`). beta:
-    weight of the KL to the starting model. max_length: tokens of one trajectory, images included. iterations: how often
-    a step's trajectories are used. validate_every: steps between greedy rollouts of the development questions.
-    algorithm: grpo, gspo or ggpo; the last wants VimRAG's trajectories. rollouts: who acts (`learning.actors`), the
-    model in training itself or a vLLM engine on the same card, which may take the share `vllm_memory` of its memory;
-    weights that lie in parts on several cards want the latter.
+    1 on so many of them, after which a run can be given more steps and goes on (`extendable`). beta: weight of the KL
+    to the starting model. max_length: tokens of one trajectory, images included. iterations: how many steps use the
+    same trajectories; save_steps and steps are multiples of it. validate_every: steps between greedy rollouts of the
+    development questions. algorithm: grpo, gspo or ggpo; the last wants VimRAG's trajectories. rollouts: who acts
+    (`learning.actors`), the model in training itself or a vLLM engine on the same card, which may take the share
+    `vllm_memory` of its memory; weights that lie in parts on several cards want the latter.
     """
 
     out: str
@@ -94,6 +94,14 @@ class GRPOSettings(ModelSettings):
     save_steps: int = Field(default=25, ge=1)
     report_to: list[str] = Field(default_factory=list)
     seed: int = 0
+
+    @model_validator(mode="after")
+    def _saves_between_rollouts(self) -> GRPOSettings:
+        """A run that goes on rolls out at once, so it must not have been saved while trajectories were still in use."""
+        for name, count in (("save_steps", self.save_steps), ("steps", self.steps)):
+            if count % self.iterations:
+                raise ValueError(f"{name} {count} is no multiple of iterations {self.iterations}: make it one")
+        return self
 
     @property
     def extendable(self) -> bool:
@@ -259,13 +267,17 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
     ) -> tuple[list[Sampled], torch.Tensor, float]:
         """The segments that are learned from, the shortest first, their advantages, and what each counts in the mean.
 
-        The mean is over the segments of trajectories with a reward: one without moves nothing. TRL cuts a step's rows
-        into equal parts, and gathers figures of them that every process must have as many of: rows without a learned
-        token fill the last part.
+        The mean is over the segments of trajectories with a reward: one without moves nothing, not by the KL either.
+        TRL cuts a step's rows into equal parts, and gathers figures of them that every process must have as many of:
+        rows without a learned token fill the first parts.
         """
         rows = [self._samples(one, got) for one, got in zip(trajectories, scored, strict=True)]
         everything = [(sample, place) for place, own in enumerate(rows) for sample in own]
-        learned = [(sample, place) for sample, place in everything if self._moves(sample, float(advantages[place]))]
+        learned = [
+            (sample, place)
+            for sample, place in everything
+            if scored[place].total is not None and self._moves(sample, float(advantages[place]))
+        ]
         samples = [sample for sample, _ in learned]
         advantages = advantages[torch.tensor([place for _, place in learned], dtype=torch.long)]
         unlearned = sum(not any(sample.written) for sample, _ in everything)
@@ -312,11 +324,13 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
         return batch
 
     def _samples(self, trajectory: Trajectory, scored: Scored) -> list[Sampled]:
-        """The segments of a trajectory; one row without a learned token where they cannot be encoded."""
+        """The segments of a trajectory; one row without a learned token where none is there or can be encoded."""
         try:
             found = segments(trajectory, self.environment.pages, was_right(trajectory, scored), self.settings.algorithm)
-            samples = [as_sample(one.conversation, self.encoder, self.settings.max_length) for one in found]
+            samples = [as_sample(one.conversation, self.encoder, self.settings.max_length, one.start) for one in found]
         except (ValueError, KeyError, OSError):
+            samples = []
+        if not samples:
             return [self._nothing(trajectory)]
         if self.settings.algorithm == "ggpo":
             self._metrics[self._mode]["masked_share"] += [float(one.masked) for one in found]
@@ -332,7 +346,15 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         """TRL's mean over rows, of all processes together and without those that only fill up."""
-        return super()._compute_loss(model, inputs) * inputs["row_weight"].mean()
+        metrics = self._metrics[self._mode]
+        before = {name: len(values) for name, values in metrics.items()}
+        loss = super()._compute_loss(model, inputs) * inputs["row_weight"].mean()
+        learned = (inputs["completion_mask"] * inputs["tool_mask"]).sum()
+        if not self.accelerator.gather(learned).any():  # TRL has 0 for such a part; its log leaves nan out of the mean
+            for name, values in metrics.items():
+                start = before.get(name, 0)
+                values[start:] = [float("nan")] * (len(values) - start)
+        return loss
 
     def _reference(self, batch: dict[str, Any]) -> dict[str, torch.Tensor]:
         """Log-probabilities under the starting model and, where a step is used again, under the sampling one."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from openai import OpenAI, OpenAIError
+from openai import OpenAI
 
 from vrag_nb.agent.openai_policy import endpoint_key
 from vrag_nb.agent.trajectory import Trajectory
@@ -78,6 +78,11 @@ class Judge:
         self.cache = Path(self.cache) if self.cache else None
         self._known = _read_cache(self.cache)
 
+    @property
+    def identity(self) -> dict[str, str]:
+        """What its verdicts follow from, as in the cache; not where it is reached."""
+        return {"model": self.model, "prompt": self.prompt}
+
     def many(self, trajectories: Sequence[Trajectory]) -> list[float | Exception]:
         """1 for an answer judged right, 0 for a wrong or missing one, an exception where there is no verdict.
 
@@ -121,8 +126,8 @@ class Judge:
                 model=self.model, messages=[{"role": "user", "content": prompt}], temperature=0.0
             )
             self._count(response)
-            text = (response.choices[0].message.content or "") if response.choices else ""
-        except (OpenAIError, ValueError) as error:
+            text = _said(response)
+        except Exception as error:  # an endpoint may answer anything
             raise self._failure(f"the judge {self.model} could not be asked: {type(error).__name__}: {error}") from None
         verdicts = VERDICT.findall(text)
         if not verdicts:
@@ -137,9 +142,17 @@ class Judge:
     def _count(self, response: Any) -> None:
         with self._lock:
             self.usage.asked += 1
-            if response.usage:
-                self.usage.prompt_tokens += response.usage.prompt_tokens
-                self.usage.completion_tokens += response.usage.completion_tokens
+            usage = getattr(response, "usage", None)
+            self.usage.prompt_tokens += getattr(usage, "prompt_tokens", None) or 0
+            self.usage.completion_tokens += getattr(usage, "completion_tokens", None) or 0
+
+
+def _said(response: Any) -> str:
+    """The text of a chat completion. Raises ValueError for a reply that is none."""
+    if not hasattr(response, "choices"):
+        raise ValueError("its reply is no chat completion: is base_url its address?")
+    message = response.choices[0].message if response.choices else None
+    return str(message.content or "") if message else ""  # some endpoints cut the text into a list of parts
 
 
 def _case(trajectory: Trajectory) -> Case | JudgeError:

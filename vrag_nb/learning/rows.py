@@ -27,22 +27,29 @@ class Sampled:
         return replace(self, written=[False] * len(self.written))
 
 
-def as_sample(conversation: Conversation, encoder: ChatEncoder, max_length: int) -> Sampled:
-    """A conversation cut to `max_length` tokens after a whole turn, then split before the model's first token.
+def as_sample(conversation: Conversation, encoder: ChatEncoder, max_length: int, start: int = 0) -> Sampled:
+    """A conversation cut to `max_length` tokens after a whole turn, then split before the first token to be learned.
 
-    Raises ValueError when not even its first turn fits, or the model wrote nothing.
+    start: messages before this one are context, also those that the model wrote; where the cut leaves only them, no
+    token is learned. Raises ValueError when not even the first turn fits, or the model wrote nothing.
     """
+    context = len(encoder.encode(conversation[:start], reply=False).input_ids) if start else 0
     for end in range(len(conversation), 0, -1):
         if conversation[end - 1].role != "assistant":
             continue
         encoded = encoder.encode(conversation[:end], reply=False)
         if len(encoded.input_ids) <= max_length:
-            first = encoded.model_mask.index(True)
-            last = len(encoded.model_mask) - encoded.model_mask[::-1].index(True)
-            return Sampled(
-                encoded.input_ids[:first], encoded.input_ids[first:last], encoded.model_mask[first:last], encoded
-            )
+            return _split(encoded, context)
     raise ValueError(f"no turn of the trajectory fits into {max_length} tokens")
+
+
+def _split(encoded: Encoded, context: int) -> Sampled:
+    """Split before the model's first token behind the first `context` ones; unlearned where there is none."""
+    own = [written and place >= context for place, written in enumerate(encoded.model_mask)]
+    mask = own if any(own) else encoded.model_mask
+    first, last = mask.index(True), len(mask) - mask[::-1].index(True)
+    sample = Sampled(encoded.input_ids[:first], encoded.input_ids[first:last], mask[first:last], encoded)
+    return sample if any(own) else sample.unlearned()
 
 
 def micro_batches(batch: dict[str, Any], size: int) -> Iterator[dict[str, Any]]:

@@ -6,6 +6,8 @@ segment of its own, with the context the model had, and belongs to the node of t
 from; where it was wrong, those that found a relevant page.
 
 Where the equation does not say: a cycle that opened no node (a malformed call) counts as a node off the answer's path.
+An answer asked for behind a search's pages, because the steps are used up, is a segment of its own, and the search
+before it is context there: it is learned, or masked, with the node that it opened.
 """
 
 from __future__ import annotations
@@ -27,11 +29,15 @@ Algorithm = Literal["grpo", "gspo", "ggpo"]
 
 @dataclass(frozen=True)
 class Segment:
-    """A conversation that ends with the model's words; `node`: of the memory graph, "" for none; `masked`: mu."""
+    """A conversation that ends with the model's words; `node`: of the memory graph, "" for none; `masked`: mu.
+
+    start: messages before this one are context, also those that the model wrote.
+    """
 
     conversation: Conversation
     node: str = ""
     masked: bool = False
+    start: int = 0
 
 
 def segments(trajectory: Trajectory, pages: Pages, right: bool, algorithm: Algorithm = "grpo") -> list[Segment]:
@@ -46,9 +52,9 @@ def segments(trajectory: Trajectory, pages: Pages, right: bool, algorithm: Algor
         return [Segment(trajectory.messages(pages))]
     masks = node_masks(trajectory, right) if algorithm == "ggpo" else {}
     found = []
-    for turn, conversation in _cycles(trajectory, pages):
+    for turn, conversation, start in _cycles(trajectory, pages):
         node = _node(turn)
-        found.append(Segment(conversation, node, masks.get(node, right) if masks else False))
+        found.append(Segment(conversation, node, masks.get(node, right) if masks else False, start))
     return found
 
 
@@ -73,13 +79,14 @@ def mask_reasons(trajectory: Trajectory, right: bool) -> dict[str, str]:
     }
 
 
-def _cycles(trajectory: Trajectory, pages: Pages) -> Iterator[tuple[Turn, Conversation]]:
-    """Each turn with all that was read and written in it."""
+def _cycles(trajectory: Trajectory, pages: Pages) -> Iterator[tuple[Turn, Conversation, int]]:
+    """Each turn with all that was read and written in it, and how many messages were read before it wrote any."""
     read = iter(contexts(trajectory, pages))
     for turn in trajectory.turns:
         written: Turn | Reply = turn.memory.replies[-1] if turn.memory and turn.memory.replies else turn
-        last = [next(read) for _ in range(turn.generations)][-1]
-        yield turn, [*last, Message("assistant", (Text(written.text),), tuple(written.token_ids))]
+        own = [next(read) for _ in range(turn.generations)]
+        said = Message("assistant", (Text(written.text),), tuple(written.token_ids))
+        yield turn, [*own[-1], said], len(own[0])
 
 
 def _node(turn: Turn) -> str:

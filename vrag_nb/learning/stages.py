@@ -16,8 +16,8 @@ or in two processes of a machine without any (`accelerate launch --cpu` starts o
 `sample`, `sft` and `grpo` follow each other in one folder; a stage whose forerunner is not there says so.
 
 Every stage goes on where it was cut short. What it made is kept only for what it was made with: when the settings, the
-data or the starting weights change, the folder is put aside as `<folder>.stale` and the stage starts anew. One process
-(or one launcher's) works in a folder at a time; another gets FolderInUseError.
+prompt, the judge, the data or the starting weights change, the folder is put aside as `<folder>.stale` and the stage
+starts anew. One process (or one launcher's) works in a folder at a time; another gets FolderInUseError.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def sample_experts(
     world: World[Any] = environment
     part = profile.taught.sampling
     models = [one.checkpoint for expert in part.experts.values() for one in (expert.policy, expert.grounder) if one]
-    about = {"sampling": part, "agent": profile.agent, "questions": questions, "engine": _engine_identity(environment)}
+    about = {"sampling": part, "agent": profile.agent, "questions": questions, **_world_identity(environment)}
     claim(out, {**about, "models": [_weights(model) for model in models]})
     trajectories: dict[str, list[Trajectory]] = {}
     for name, expert in part.experts.items():
@@ -147,9 +147,8 @@ def reinforcement(
     if settings.extendable:
         del said["steps"]
     about = {"settings": said, "base": _weights(settings.checkpoint), "questions": questions}
-    weights = {name: weight for name, (_, weight) in chosen.parts.items()}
-    about |= {"world": [environment.settings, environment.template], "engine": _engine_identity(environment)}
-    claim(out, {**about, "reward": [weights, chosen.gate]}, settings.steps)
+    about |= {**_world_identity(environment), "reward": _reward_identity(chosen)}
+    claim(out, about, settings.steps)
     trainer = grpo_trainer(settings, questions, environment, chosen, dev_questions, callbacks)
     trainer.add_callback(TrajectoryTables(trainer, out / "trajectories", environment.pages))
     return trainer
@@ -230,8 +229,18 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _engine_identity(environment: Environment | MemoryEnvironment) -> str:
-    return str(getattr(environment.engine, "fingerprint", None) or type(environment.engine).__name__)
+def _world_identity(environment: Environment | MemoryEnvironment) -> dict[str, Any]:
+    """What an environment says and shows: its settings, the text of its prompt, its engine."""
+    engine = getattr(environment.engine, "fingerprint", None) or type(environment.engine).__name__
+    return {"world": [environment.settings, environment.template], "engine": str(engine)}
+
+
+def _reward_identity(reward: Reward) -> list[Any]:
+    """Weights and gate; and of a part that has an identity of its own, a judge, that."""
+    weights = {name: weight for name, (_, weight) in reward.parts.items()}
+    found = {name: getattr(part, "identity", None) for name, (part, _) in reward.parts.items()}
+    judges = {name: identity for name, identity in found.items() if identity is not None}
+    return [weights, reward.gate, *([judges] if judges else [])]
 
 
 def main() -> None:

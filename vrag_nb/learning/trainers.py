@@ -26,6 +26,7 @@ for _name in ("gradient_checkpointing", "is_gradient_checkpointing"):
     warnings.filterwarnings("ignore", message=f"`{_name}` is deprecated", category=FutureWarning)
 
 FINAL = "final"  # below a run's folder: what it ended with
+ADAPTER = "adapter"  # beside it, of a run on weights of 4 bits: what it trained
 PATIENCE = timedelta(minutes=30)  # for the slowest process, as in transformers; 10 where a card's group has no other
 
 
@@ -122,12 +123,16 @@ def _save(trainer: Any, out: Path) -> Path:
         shutil.rmtree(unfinished, ignore_errors=True)
     trainer.accelerator.wait_for_everyone()
     model = trainer.accelerator.unwrap_model(trainer.model)
-    if hasattr(model, "merge_and_unload") and not getattr(model, "is_loaded_in_4bit", False):
+    if not hasattr(model, "merge_and_unload"):
+        trainer.save_model(str(unfinished))  # gathers weights that lie in parts on several cards
+    elif getattr(model, "is_loaded_in_4bit", False):
+        trainer.save_model(str(out / ADAPTER))
+        if trainer.is_world_process_zero():
+            merged_anew(model.get_base_model().name_or_path, out / ADAPTER).save_pretrained(unfinished)
+    else:
         merged = model.merge_and_unload()
         if trainer.is_world_process_zero():
             merged.save_pretrained(unfinished)
-    else:
-        trainer.save_model(str(unfinished))  # gathers weights that lie in parts on several cards
     if trainer.is_world_process_zero():
         trainer.processing_class.save_pretrained(unfinished)
         trainer.state.save_to_json(str(unfinished / TRAINER_STATE_NAME))
@@ -135,6 +140,18 @@ def _save(trainer: Any, out: Path) -> Path:
         unfinished.rename(final)
     trainer.accelerator.wait_for_everyone()
     return final
+
+
+def merged_anew(base: str | Path, adapter: Path) -> PreTrainedModel:
+    """The checkpoint `base`, loaded in bfloat16, with the LoRA adapter of a folder in its weights.
+
+    For adapters trained on weights of 4 bits, which would round away what is merged into them.
+    """
+    from peft import PeftModel
+
+    model = AutoModelForImageTextToText.from_pretrained(base, dtype=torch.bfloat16)
+    merged: PreTrainedModel = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload()
+    return merged
 
 
 def epoch_of(trainer: Any) -> int:
