@@ -206,6 +206,20 @@ def test_a_session_that_failed_is_not_observed(tiny_corpus: Path, engine: Ranked
     assert environment.finish(sessions[1]).retrieved_page_ids == ["alpha_1"]
 
 
+def test_an_environment_of_ones_own_that_raises_loses_no_other_session(tiny_corpus: Path, engine: RankedEngine) -> None:
+    class Trips(Environment):
+        def observe(self, session: Session, hits: list[Hit] | Exception) -> None:
+            if session.uid == "a":
+                raise KeyError("no such page")
+            super().observe(session, hits)
+
+    environment = Trips(engine, tiny_corpus, Settings(**NANO), "nano")
+    sessions = [environment.start(make_question(uid), uid) for uid in ("a", "b")]
+    environment.advance(sessions, [Generation(SEARCH), Generation(SEARCH)])
+    assert [session.done for session in sessions] == [True, False]
+    assert "no such page" in str(sessions[0].error)
+
+
 def test_searches_of_many_sessions_are_one_call(environment: Environment, engine: RankedEngine) -> None:
     sessions = [environment.start(make_question(uid)) for uid in ("a", "b", "c")]
     environment.advance(sessions, [Generation(f"<search>{query}</search>") for query in ("x", "y", "x")])

@@ -95,8 +95,12 @@ class MemoryEnvironment:
         queries = [(session.pending.query if session.pending else None) or "" for session in searching]
         found = dict(zip(map(id, searching), search_each(self.engine, queries, self.settings.top_k), strict=True))
         for session in sessions:
-            if not session.done:  # one that failed may not even have a turn to look at
+            if session.done:  # one that failed may not even have a turn to look at
+                continue
+            try:
                 self.observe(session, found.get(id(session), []))
+            except Exception as error:  # an environment of the user's own
+                self.fail(session, f"observation: {in_words(error)}")
 
     def accept(self, session: MemorySession, generation: Generation) -> MemoryAction | None:
         """Parse a generation into the session's next step; None when the policy failed, which ends the session.
