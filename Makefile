@@ -73,7 +73,8 @@ serve: $(READY)
 	@$(PY) -m vrag_nb serve --profile $(PROFILE) --port $(PORT) $(ARGS)
 
 bench: $(READY)
-	@$(PY) -m vrag_nb prep --profile $(PROFILE)
+	@$(PY) -m vrag_nb prep --profile nano
+	@$(PY) -m vrag_nb index --profile nano
 	@$(PY) benchmarks/interruption.py --documents data/corpora/decks/documents $(ARGS)
 	@$(PY) benchmarks/server.py --clients 64 --seconds 60
 

@@ -201,6 +201,20 @@ def test_evaluate_a_picture_beside_its_pdf(file: Path, tmp_path: Path) -> None:
     assert row["gold_pages"] == ["alpha.png_1"]
 
 
+def test_a_folder_in_use_is_one_line_and_exit_code_2(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from vrag_nb import runs
+    from vrag_nb.folder_lock import FolderInUseError
+
+    def busy(*arguments: object, **options: object) -> None:
+        raise FolderInUseError("another process is at work in here")
+
+    monkeypatch.setattr(runs, "execute_run", busy)
+    assert cli.main(["run", "nano"]) == 2
+    assert capsys.readouterr().err == "vrag_nb: another process is at work in here\n"
+
+
 def test_a_failed_notebook_is_one_line_and_exit_code_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -82,6 +82,31 @@ def test_a_profile_that_extends_another_changes_fields_and_replaces_options(file
     assert (profile.agent.max_turns, profile.agent.padding) == (3, 9)
 
 
+def test_a_part_of_another_kind_is_given_nothing_of_the_one_before(file: Path) -> None:
+    add(file, "  own:\n    extends: base\n    retriever: {kind: mine, checkpoint: there, options: {width: 3}}\n")
+    add(file, "  text:\n    extends: own\n    retriever: {kind: bm25}\n    policy: {kind: openai}\n")
+    profile = load_profile("text", file)
+    assert (profile.retriever.checkpoint, profile.retriever.options) == (None, {})
+    assert (profile.policy.checkpoint, profile.policy.options) == ("data/models/none", {})
+    add(file, "  same:\n    extends: own\n    retriever: {kind: mine, server: 'http://there'}\n")
+    assert load_profile("same", file).retriever.options == {"width": 3}
+
+
+def test_a_profile_may_name_a_benchmarks_own_question_file(file: Path, tmp_path: Path) -> None:
+    rows = [{"deck_name": "alpha", "deck_url": "", "question": "Which?", "answer": "one", "qa_id": 3,
+             "evidence_pages": [2], "arithmetic_expression": "None", "answer_type": "Single-Span"}]  # fmt: skip
+    (tmp_path / "slides.json").write_text(json.dumps(rows))
+    add(file, f"  slides:\n    extends: base\n    evaluation: {{questions: {tmp_path}/slides.json}}\n")
+    [question] = load_profile("slides", file).questions()
+    assert question.gold_page_ids == ["alpha_2"]
+
+
+def test_another_corpus_folder_keeps_the_documents(file: Path, tmp_path: Path) -> None:
+    profile = load_profile("base", file).in_corpus(tmp_path / "elsewhere")
+    assert profile.corpus_folder == (tmp_path / "elsewhere").resolve()
+    assert profile.documents_folder == project_path("docs")
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

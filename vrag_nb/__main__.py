@@ -37,6 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, OSError) as error:
         return _say(error, 2)
     except RuntimeError as error:
+        if type(error).__name__ == "FolderInUseError":
+            return _say(error, 2)
         if type(error).__name__ != "RunError":
             raise
         print(f"vrag_nb: {error}", file=sys.stderr)  # a server's last words keep their lines

@@ -7,7 +7,8 @@
 
 A profile is read from the `profiles:` of a YAML file. `extends: NAME` takes over another profile and changes the fields
 it names; `options`, `sizes`, `narrated` and `experts` are replaced whole: what one class takes another does not know.
-Likewise an `agent` of another kind replaces the whole part. Unknown fields are errors. Paths are relative to the
+Likewise an `agent` of another kind replaces the whole part, and a retriever or policy of another kind is given nothing
+that belonged to the one before. Unknown fields are errors. Paths are relative to the
 repository. A larger machine is another profile, never another branch of code: nothing here or elsewhere asks for a
 profile's name.
 """
@@ -15,6 +16,7 @@ profile's name.
 from __future__ import annotations
 
 import importlib
+import logging
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -58,6 +60,13 @@ if TYPE_CHECKING:  # torch and its friends take seconds to import: they wait unt
 
 RUNS_FILE = "papermill_runs.yaml"
 _WHOLE = ("options", "sizes", "narrated", "experts")  # fields that `extends` replaces instead of merging
+logger = logging.getLogger(__name__)
+_OF_A_KIND: Mapping[str, tuple[str, ...]] = {  # what a part of another kind has no use for
+    "retriever": ("checkpoint", "options"),
+    "fused_with": ("checkpoint", "options"),
+    "policy": ("options",),  # an endpoint may serve the same checkpoint
+    "grounder": ("options",),
+}
 
 
 class ProfileError(ValueError):
@@ -103,6 +112,11 @@ class Profile(Part):
     def on_documents(self, documents: Path, corpus: Path) -> Profile:
         """The profile with documents and corpus folder of one's own."""
         change = {"kind": "documents", "documents": str(documents.resolve()), "folder": str(corpus.resolve())}
+        return self.model_copy(update={"corpus": self.corpus.model_copy(update=change)})
+
+    def in_corpus(self, corpus: Path) -> Profile:
+        """The profile with its own documents in another corpus folder."""
+        change = {"folder": str(corpus.resolve())}
         return self.model_copy(update={"corpus": self.corpus.model_copy(update=change)})
 
     def with_policy_options(self, **options: Any) -> Profile:
@@ -151,7 +165,7 @@ class Profile(Part):
         """Bring the index in step with the corpus, and that of the retriever it is fused with."""
         from vrag_nb.retrieval.building import build_index
 
-        if other := self._fused:
+        if other := self.fused:
             other.build_index(progress=progress)
         return build_index(
             self.corpus_folder,
@@ -171,7 +185,7 @@ class Profile(Part):
         return SearchEngine.open(self.corpus_folder, self.index_folder, embedder, single_vector=part)
 
     @property
-    def _fused(self) -> Profile | None:
+    def fused(self) -> Profile | None:
         """The profile with the second retriever in the place of the first; None where there is none."""
         other = self.retriever.fused_with
         return self.model_copy(update={"retriever": other}) if other else None
@@ -182,7 +196,7 @@ class Profile(Part):
         from vrag_nb.agent.search_client import SearchClient
         from vrag_nb.retrieval.fusion import FusedEngine
 
-        other = self._fused
+        other = self.fused
         if self.retriever.server is None:
             engine: Any = self.open_engine()
         else:
@@ -294,12 +308,16 @@ class Profile(Part):
         return sample(self._read_questions(part.questions), limit or part.limit, part.seed)
 
     def _read_questions(self, name: str) -> list[Question]:
+        from vrag_nb.documents.benchmarks import read_benchmark
         from vrag_nb.documents.names import resolve_questions
-        from vrag_nb.records import read_questions
 
         inside = self.corpus_folder / name
-        found = read_questions(inside if inside.is_file() else project_path(name))
-        found = resolve_questions(found, self.corpus_folder)
+        reading = read_benchmark(inside if inside.is_file() else project_path(name))
+        if reading.bad:
+            logger.warning(
+                "%s: %d records are no questions, such as %s", reading.path, len(reading.bad), reading.bad[0]
+            )
+        found = resolve_questions(reading.questions, self.corpus_folder)
         return [one for one in found if not (self.legible_only and one.needs_crop)]
 
     # learning
@@ -442,10 +460,19 @@ def _resolve(name: str, profiles: Mapping[str, Any], path: Path, above: tuple[st
     return fields if parent is None else _merged(_resolve(str(parent), profiles, path, (*above, name)), fields)
 
 
+def _another_kind(base: Mapping[str, Any], changes: Any) -> bool:
+    return isinstance(changes, dict) and changes.get("kind", base.get("kind")) != base.get("kind")
+
+
 def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """`base` with `changes`: mappings merged field by field, apart from those replaced as a whole."""
+    """`base` with `changes`: mappings merged field by field, apart from those replaced as a whole.
+
+    A retriever or policy of another kind is not given the options of the one before, nor a retriever its checkpoint.
+    """
     merged = dict(base)
     for key, value in changes.items():
+        if key in _OF_A_KIND and isinstance(merged.get(key), dict) and _another_kind(merged[key], value):
+            merged[key] = {name: field for name, field in merged[key].items() if name not in _OF_A_KIND[key]}
         both = isinstance(value, dict) and isinstance(merged.get(key), dict) and key not in _WHOLE
         if both and key == "agent" and "kind" in value:  # another kind of agent knows other fields
             both = agent_kind(value) == agent_kind(merged[key])

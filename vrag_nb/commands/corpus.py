@@ -65,9 +65,11 @@ def _wants_workers(options: argparse.Namespace) -> bool:
 
 
 def _build_on_cluster(profile: Profile, options: argparse.Namespace) -> BuildReport:
-    """The index, embedded by Ray workers."""
+    """The index, embedded by Ray workers; one that it is fused with is built here."""
     from vrag_nb.retrieval.cluster import Cluster, build_on_cluster
 
+    if other := profile.fused:
+        other.build_index()
     report = build_on_cluster(
         profile.corpus_folder,
         profile.index_folder,

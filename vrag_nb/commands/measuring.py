@@ -77,7 +77,12 @@ def evaluate(options: argparse.Namespace) -> None:
         prompt=profile.agent.prompt,
         seed=profile.evaluation.seed,
         concurrency=profile.evaluation.concurrency,
-        run_info={"profile": profile.name, "retriever": profile.retriever.kind, "limit": options.limit},
+        run_info={
+            "profile": profile.name,
+            "retriever": profile.retriever.kind,
+            "limit": options.limit,
+            "corpus": shown_path(profile.corpus_folder),
+        },
     )
     print_metrics(metrics)
     if not options.retrieval_only and write_benchmark_report(options.out, questions, profile.evaluation.seed):
@@ -142,7 +147,7 @@ def report(options: argparse.Namespace) -> None:
 
 
 def _corpus_of(folders: Sequence[Path], file: str | None) -> Path | None:
-    """Where the pages of evaluations lie: beside the results, or where their profile says; None for neither."""
+    """Where the pages of evaluations lie: where they or their profile say, or beside the results; None for neither."""
     import json
 
     from vrag_nb.profiles import load_profile
@@ -152,7 +157,8 @@ def _corpus_of(folders: Sequence[Path], file: str | None) -> Path | None:
             return folder / "corpus"
         try:
             run = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))["run"]
-            found = load_profile(run["profile"], file).corpus_folder
+            named = run.get("corpus")
+            found = project_path(named) if named else load_profile(run["profile"], file).corpus_folder
         except (OSError, ValueError, KeyError, TypeError):  # no evaluation of a profile that is known here
             continue
         if (found / "pages.parquet").is_file():

@@ -42,22 +42,23 @@ def profile_of(options: argparse.Namespace) -> Profile:
 
 
 def with_documents(options: argparse.Namespace) -> Profile:
-    """The profile, reading `--documents` into `--corpus` where they are given."""
-    profile = profile_of(options)
-    if options.corpus is None and getattr(options, "documents", None) is None:
+    """The profile, with `--documents` and `--corpus` in place of its own where they are given."""
+    profile, documents = profile_of(options), getattr(options, "documents", None)
+    if options.corpus is None and documents is None:
         return profile
     if options.corpus is None:
         raise ValueError("--documents needs --corpus, the folder that page images and index go to")
-    return profile.on_documents(getattr(options, "documents", None) or options.corpus / "documents", options.corpus)
+    return profile.on_documents(documents, options.corpus) if documents else profile.in_corpus(options.corpus)
 
 
 def need_index(profile: Profile) -> None:
-    """Raises FileNotFoundError that says how the index is made."""
-    if not (profile.index_folder / "manifest.json").is_file():
-        raise FileNotFoundError(
-            f"profile {profile.name} has no index at {shown_path(profile.index_folder)}: "
-            f"run `python -m vrag_nb prep --profile {profile.name}` and `index` likewise, or `make run`"
-        )
+    """Raises FileNotFoundError that says how the index is made, and one that it is fused with."""
+    for one in (profile, profile.fused):
+        if one is not None and not (one.index_folder / "manifest.json").is_file():
+            raise FileNotFoundError(
+                f"profile {profile.name} has no index at {shown_path(one.index_folder)}: run `python -m vrag_nb prep "
+                f"--profile {profile.name}` and `index` likewise (with --corpus, where that was given), or `make run`"
+            )
 
 
 def say_some(lines: Sequence[object], most: int = 10) -> None:
