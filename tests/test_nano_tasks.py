@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -50,7 +51,7 @@ from vrag_nb.nano.retriever import (
     word_targets,
 )
 from vrag_nb.nano.retriever_stages import word_material
-from vrag_nb.nano.samples import BOX, IGNORE, collate, encode, looking_targets, telling_words
+from vrag_nb.nano.samples import BOX, IGNORE, collate, encode, looking_targets, places, telling_words
 from vrag_nb.nano.wording import copied_words, searches
 from vrag_nb.number_formats import quick_dtype
 from vrag_nb.retrieval.embedders import load_embedder
@@ -455,6 +456,38 @@ def test_a_batch_asks_of_every_page_in_turn(pool, processor):
         own = (asked[right[:, 0], 0] % count) == on_page  # a word may stand on other pages too, but on its own it does
         assert set(right[own, 0].tolist()) == set(range(len(asked)))
     assert ways == {1, 2}
+
+
+def test_no_deck_is_in_a_batch_twice(processor):
+    decks = [([], [number]) for number in range(6)]
+    drawing = DeckPool(lambda seed: pytest.fail("the pool is full"), size=len(decks), draws_per_deck=10**6)
+    drawing.decks = list(decks)
+    batches = FindingBatches(drawing, None, processor, len(decks), 1, "0")
+    assert sorted(marks for _, [marks] in batches._distinct_decks(random.Random(0))) == list(range(6))
+
+
+@pytest.mark.parametrize(
+    ("printed", "text", "found"),
+    [
+        ("20", "I read 2010: 20, 2011: 7.", [13]),
+        ("7", '{"id": "search_7", "value": "1.75, 7.5 and 7."}', [43]),
+        ("5%", "15% and 5%", [8]),
+        ("$5", "$5, not $5.5", [0]),
+    ],
+)
+def test_a_value_is_met_only_where_it_stands_by_itself(printed: str, text: str, found: list[int]):
+    assert list(places(printed, text)) == found
+
+
+def test_a_checkpoint_has_its_configuration_last(processor, tmp_path, monkeypatch):
+    """Who is killed while it is written leaves a folder that is taken for none, or the one that was there."""
+    model = build_nano_vlm(processor.tokenizer, TINY)
+    moved = []
+    real = Path.replace
+    monkeypatch.setattr(Path, "replace", lambda file, to: moved.append(to.name) or real(file, to))
+    save_checkpoint(model, processor, tmp_path / "made")
+    assert moved[-1] == "config.json"
+    assert [path.name for path in tmp_path.iterdir()] == ["made"]
 
 
 def test_the_halves_of_a_page_count_as_one(pool, processor):

@@ -142,6 +142,13 @@ def test_one_model_is_taught_both_protocols_and_short_samples_share_batches(reci
     assert recipe.latest("nano-agent") == recipe.models / "nano-agent-next"
 
 
+def test_a_run_goes_on_with_the_scale_that_it_began_with(tmp_path: Path):
+    for scale in (0.5, 0.5):
+        recipes._same_scale(tmp_path / "run", scale)
+    with pytest.raises(ValueError, match=r"begun with --scale 0\.5, not 4\.0: name another --out"):
+        recipes._same_scale(tmp_path / "run", 4.0)
+
+
 def test_a_smaller_recipe_draws_less_and_a_larger_one_no_more():
     tenth, double = Recipe.scaled(0.1), Recipe.scaled(2.0, retriever_decks=3)
     assert tenth.align_seconds == pytest.approx(Recipe.align_seconds / 10)

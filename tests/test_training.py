@@ -44,6 +44,15 @@ def test_a_run_goes_on_where_it_was_left(tmp_path):
     assert logs == [[0.0, 1.0, 3.0, 5.0], [0.0, 1.0, 3.0, 5.0]]
 
 
+def test_slow_steps_are_saved_as_minutes_pass(tmp_path, monkeypatch):
+    monkeypatch.setattr("vrag_nb.nano.training.SAVE_AFTER", 0.0)
+    _, training = begun(tmp_path, 6, save_every=100)
+    for step in training:
+        if step == 4:  # killed
+            break
+    assert begun(tmp_path, 6)[1].step == 4
+
+
 def test_a_run_whose_budget_is_spent_takes_no_step(tmp_path):
     model, training = begun(tmp_path, 2)
     take_steps(model, training)

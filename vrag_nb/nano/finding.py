@@ -93,11 +93,19 @@ class FindingBatches(IterableDataset):
                 pages = drawn_document(rng, self.decks * self.pages, budget)
                 drawn: list[tuple[list[str], list[DrawnPage]]] = [([], [page]) for page in pages if len(page.words) > 8]
             else:
-                picked = [self.pool.pick(rng) for _ in range(self.decks)]
+                picked = self._distinct_decks(rng)
                 count = -(-self.pages // parts)  # as many images whether whole or in halves: memory is what is short
                 drawn = [one for deck in picked for one in draw_pages(rng, *deck, count, parts, budget)]
             if drawn:
                 yield self._batch(rng, drawn)
+
+    def _distinct_decks(self, rng: random.Random) -> list[tuple[list[DrawnPage], list[Question]]]:
+        """A page that came twice would count as wrong for its own queries."""
+        picked: dict[int, tuple[list[DrawnPage], list[Question]]] = {}
+        while len(picked) < self.decks:
+            deck = self.pool.pick(rng)
+            picked[id(deck)] = deck
+        return list(picked.values())
 
     def _batch(self, rng: random.Random, drawn: Sequence[tuple[list[str], list[DrawnPage]]]) -> FindingBatch:
         """drawn: of every page its queries and its parts, equally many each."""

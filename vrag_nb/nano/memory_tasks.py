@@ -22,7 +22,7 @@ from vrag_nb.evaluation.long_questions import QUERY_TYPE, long_questions
 from vrag_nb.nano.deck_tasks import BUDGET, DeckPool, DrawnPage, look_for
 from vrag_nb.nano.expert import DeckPages, FlawedSearch
 from vrag_nb.nano.film_tasks import FilmPages
-from vrag_nb.nano.samples import Sample
+from vrag_nb.nano.samples import Sample, places
 from vrag_nb.records import Question, page_id
 
 Kind = Literal["search", "found", "missed", "answer"]
@@ -174,8 +174,12 @@ def _sample(kind: Kind, question: Question, pages: list[DrawnPage], read: Conver
     words, glyphs = zip(
         *((pages[number - 1].words_in(), pages[number - 1].glyphs_in()) for number in shown), strict=True
     )
-    told = [look for look in looks if look and (look.printed in said if look.printed else not _long(question))]
+    told = [look for look in looks if look and (_tells(said, look.printed) if look.printed else not _long(question))]
     return Sample(kind, turns, learned, words=words, looks=told, glyphs=glyphs)
+
+
+def _tells(said: str, printed: str) -> bool:
+    return next(places(printed, said), None) is not None
 
 
 def _long(question: Question) -> bool:

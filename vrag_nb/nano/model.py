@@ -10,6 +10,7 @@ paper at zero, without which a model this small does not start to read.
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -131,12 +132,20 @@ def build_processor(
 def save_checkpoint(
     model: PreTrainedModel, processor: Qwen2_5_VLProcessor, folder: Path, dtype: torch.dtype = torch.bfloat16
 ) -> None:
-    """Write weights (in `dtype`), configuration and processor as a `from_pretrained` folder."""
+    """Write weights (in `dtype`), configuration and processor as a `from_pretrained` folder.
+
+    The configuration is put there last: a folder without one is taken for no checkpoint, whatever was killed.
+    """
     folder = Path(folder)
+    unfinished = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(unfinished, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
     state = model.state_dict()
     # tied weights are converted once, or they would no longer be seen to be tied, and be written twice
     converted = {tensor.data_ptr(): tensor.detach().to(dtype) for tensor in state.values()}
     state = {name: converted[tensor.data_ptr()] for name, tensor in state.items()}
-    model.save_pretrained(folder, state_dict=state)
-    processor.save_pretrained(folder)
+    model.save_pretrained(unfinished, state_dict=state)
+    processor.save_pretrained(unfinished)
+    for file in sorted(unfinished.iterdir(), key=lambda file: file.name == "config.json"):
+        file.replace(folder / file.name)
+    unfinished.rmdir()

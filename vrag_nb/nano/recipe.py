@@ -385,6 +385,18 @@ def _say(words: str) -> None:
         print(words, flush=True)
 
 
+def _same_scale(out: Path, scale: float) -> None:
+    """Stages of a larger budget would go on from their own ends, and leave what was made of the smaller one's as it is.
+    Raises ValueError where a folder was begun with another scale."""
+    file = out / "scale.txt"
+    if not file.is_file():
+        out.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"{scale}\n", encoding="utf-8")
+    elif float(file.read_text(encoding="utf-8")) != scale:
+        begun = file.read_text(encoding="utf-8").strip()
+        raise ValueError(f"{out} was begun with --scale {begun}, not {scale}: name another --out, or move it away")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
@@ -404,6 +416,7 @@ def main() -> None:
     given: dict[str, Any] = {}
     if arguments.out:
         given |= {"runs": arguments.out / "stages", "models": arguments.out / "models"}
+        _same_scale(arguments.out, arguments.scale)
     if arguments.decks:
         given |= {"retriever_decks": arguments.decks}
     run_stages(

@@ -33,7 +33,7 @@ from vrag_nb.evaluation.metrics import share_interval
 from vrag_nb.nano.retriever import PAGE_BUDGET
 from vrag_nb.nano.samples import is_telling
 from vrag_nb.nano.skills import PRINT_LABELS, as_markdown, on_foreign, print_bin, write_sheet
-from vrag_nb.profiles import load_profile
+from vrag_nb.profiles import load_profile, sample
 from vrag_nb.records import Hit, Page, Question, read_questions
 from vrag_nb.retrieval.engine import SearchEngine
 
@@ -117,7 +117,8 @@ def word_met(matches: Matches, word: Word, places: Sequence[Box]) -> tuple[float
 
 
 def retriever_sheet(engine: SearchEngine, questions: Sequence[Question], documents: Path, maps: int) -> dict[str, Rows]:
-    """The sections about one corpus; `maps`: so many questions have their words looked at."""
+    """The sections about one corpus; `maps`: so many questions, of all documents,
+    have their words looked at."""
     asked = [question for question in questions if len(question.gold_page_ids) == 1]
     hinted = [question for question in asked if len(question.needed_facts) == 1]
     plain, document = rank_pages(engine, asked), lambda name: engine.page(name).document
@@ -130,7 +131,9 @@ def retriever_sheet(engine: SearchEngine, questions: Sequence[Question], documen
         "recall@1 by what is asked": recall_by(plain, asked, question_type),
         "recall@1 by print, pixels": {label: prints[label] for label in PRINT_LABELS if label in prints},
     }
-    return sheet | ({"words": words_met(engine, asked[:maps], documents)} if engine.embedder.multi_vector else {})
+    return sheet | (
+        {"words": words_met(engine, sample(asked, maps), documents)} if engine.embedder.multi_vector else {}
+    )
 
 
 def main() -> None:

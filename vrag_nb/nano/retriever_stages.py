@@ -184,7 +184,7 @@ def find(recipe: Recipe) -> None:
     What it makes lies beside the shipped retriever until it is better, as NEXT.
     """
     model, processor = latest_retriever(recipe)
-    pool = DeckPool(partial(mixed_deck, recipe, drawn=0.8), size=16, draws_per_deck=4)
+    pool = DeckPool(partial(mixed_deck, recipe, drawn=0.8), size=max(16, 4 * recipe.times), draws_per_deck=4)
     train_finding(
         model,
         processor,

@@ -223,8 +223,7 @@ def _looked(
         yield "corner", text.start + place - 1, squares[square : square + 1], 0
     if not look.letters or len(look.letters) != len("".join(look.printed.split())):
         return
-    begin = text.text.find(look.printed)
-    while begin >= 0:
+    for begin in places(look.printed, text.text):
         for number, (left, end) in enumerate(offsets):
             token = text.text[left:end]
             first = left + len(token) - len(token.lstrip()) - begin
@@ -232,7 +231,12 @@ def _looked(
                 x, y = look.letters[len("".join(look.printed[:first].split()))]
                 square = min(int(y // FACTOR) * columns + int(x // FACTOR), len(squares) - 1)
                 yield "letter", text.start + number - 1, squares[square : square + 1], square_part(x, y)
-        begin = text.text.find(look.printed, begin + 1)
+
+
+def places(printed: str, text: str) -> Iterator[int]:
+    """Where in a text something stands by itself: "20" is not in 2010, nor "7" in 1.75 or "search_7"."""
+    alone = re.compile(rf"(?<!\w)(?<!\d[.,]){re.escape(printed)}(?!\w)(?![.,]\d)")
+    return (found.start() for found in alone.finditer(text))
 
 
 def _corners(text: str, offsets: Sequence[tuple[int, int]], columns: int, rows: int) -> Iterator[tuple[int, int]]:

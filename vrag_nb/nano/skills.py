@@ -126,7 +126,7 @@ def wanted(sample: Sample) -> str:
 
 
 def character_errors(asker: Asker, count: int, seed: int) -> dict[str, Scores]:
-    """Edit distance over length, by print size and by font; 1 at most."""
+    """Edit distance over the length of what is printed, by print size and by font; 1 at most."""
     rng = random.Random(f"{seed}/reading")
     groups: dict[tuple[str, str], list[Sample]] = {}
     for size in SIZES:
@@ -136,7 +136,7 @@ def character_errors(asker: Asker, count: int, seed: int) -> dict[str, Scores]:
     found: dict[str, Scores] = {"by size": {}, "by font": {}}
     for (kind, name), samples in groups.items():
         pairs = zip(asker.ask(samples), map(wanted, samples), strict=True)
-        found[kind][name] = [min(1.0, Levenshtein.normalized_distance(said, right)) for said, right in pairs]
+        found[kind][name] = [min(1.0, Levenshtein.distance(said, right) / max(1, len(right))) for said, right in pairs]
     return found
 
 

@@ -9,7 +9,8 @@
     training.step, training.means  # where it stands
 
 Before the loop whatever an earlier run left under the folder is put in place. Behind its body, in every round, the
-optimisers step, the log gets a line now and then, and the state is saved, so that a kill loses a few steps at most.
+optimisers step, the log gets a line now and then, and the state is saved, every `save_every` steps and every minute:
+more a kill does not lose.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from vrag_nb.nano.optimisation import Optimisers, load_state, progress, save_sta
 from vrag_nb.nano.replay import Replay
 
 Batch = TypeVar("Batch")
+SAVE_AFTER = 60.0  # seconds: a step may take a fifth of them
 
 
 class Training:
@@ -65,7 +67,8 @@ class Training:
         self._log = RunLog(self.folder / "log.jsonl", self.step) if replicas.rank() == 0 else None
 
     def __iter__(self) -> Iterator[int]:
-        started = time.perf_counter() - self.spent
+        saved = time.perf_counter()
+        started = saved - self.spent
         while self.done < 1:
             yield self.step
             self.optimisers.step(self.done)
@@ -73,8 +76,10 @@ class Training:
             self.done = self._progress()
             if self._log and (self.step % self.log_every == 0 or self.step == 1):
                 self._log.write(step=self.step, seconds=self.spent, **self._waiting(), **self._told, **self.means)
-            if self._log and (self.step % self.save_every == 0 or self.done >= 1):
+            due = self.step % self.save_every == 0 or time.perf_counter() - saved > SAVE_AFTER
+            if self._log and (due or self.done >= 1):
                 self._save()
+                saved = time.perf_counter()
 
     def tell(self, **values: float) -> None:
         """Figures of this step, for the log as they are."""

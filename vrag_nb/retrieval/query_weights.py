@@ -38,7 +38,9 @@ class QueryWeights:
         return f"query weights {hashlib.sha256(data).hexdigest()[:8]}"
 
     def save(self, folder: Path) -> None:
-        np.savez(Path(folder) / QUERY_WEIGHTS, pieces=self.pieces, direction=self.direction, bias=self.bias)
+        unfinished = Path(folder) / f".partial-{QUERY_WEIGHTS}"
+        np.savez(unfinished, pieces=self.pieces, direction=self.direction, bias=self.bias)
+        unfinished.replace(Path(folder) / QUERY_WEIGHTS)
 
     @classmethod
     def of_checkpoint(cls, folder: Path, dim: int, vocabulary: int) -> QueryWeights | None:
