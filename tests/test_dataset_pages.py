@@ -194,6 +194,15 @@ def test_images_may_be_files_beside_the_data_set(tmp_path: Path, here: object) -
     report = bring(table(tmp_path / "set" / "a.parquet", rows), tmp_path / "corpus")
     assert [page.document for page in read_pages(tmp_path / "corpus")] == ["a-0"]
     assert "no image file scans/none.png" in report.skipped[0].reason
+    source = tmp_path / "set" / "a.parquet"
+    assert bring(source, tmp_path / "corpus").reused == 2, "what is not there is not looked for again"
+    (tmp_path / "set" / "scans" / "none.png").write_bytes(encoded("none"))
+    again = bring(source, tmp_path / "corpus")
+    assert (again.pages, again.skipped) == (2, [])
+    (tmp_path / "set" / "scans" / "one.png").write_bytes(encoded("another one"))
+    bring(source, tmp_path / "corpus")
+    bring(source, tmp_path / "calm")
+    assert snapshot(tmp_path / "corpus") == snapshot(tmp_path / "calm")
 
 
 def test_a_picture_that_kills_its_reader_is_lost_alone_and_tried_again(tmp_path: Path, here: type[PoolHere]) -> None:

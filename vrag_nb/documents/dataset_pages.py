@@ -41,7 +41,17 @@ from vrag_nb.documents.annotations import FieldError
 from vrag_nb.documents.dataset_images import Kept, Picture, PictureTask, write_pictures
 from vrag_nb.documents.dataset_naming import Place, PlaceError, Places
 from vrag_nb.documents.dataset_questions import Asked, AskedRow, asked_by, gather_questions
-from vrag_nb.documents.dataset_rows import Block, Columns, Rows, choose_columns, image_bytes, open_rows, plain_text
+from vrag_nb.documents.dataset_rows import (
+    Block,
+    Columns,
+    Rows,
+    choose_columns,
+    file_stamp,
+    image_bytes,
+    image_file,
+    open_rows,
+    plain_text,
+)
 from vrag_nb.documents.merging import QUESTIONS
 from vrag_nb.documents.pages import PrepReport, Skipped
 from vrag_nb.documents.settings import RenderSettings
@@ -61,7 +71,10 @@ class ImportReport(PrepReport):
 
 
 class RowRecord(BaseModel):
-    """One row: the page it is, the page's record where it is the first row of it, its question, what is wrong."""
+    """One row: the page it is, the page's record where it is the first row of it, its question, what is wrong.
+
+    file, stamp: the image's, where it lies beside the data set; no stamp where it was not there or failed.
+    """
 
     row: int
     place: Place | None = None
@@ -69,6 +82,8 @@ class RowRecord(BaseModel):
     asked: Asked | None = None
     note: str = ""
     error: str = ""
+    file: str = ""
+    stamp: tuple[int, int] | None = None
 
 
 class BlockRecord(BaseModel):
@@ -140,7 +155,7 @@ class _Importer:
         `together` blocks are read before their images are handed to the workers.
         """
         blocks = self.rows.blocks
-        found = [_read_record(self.corpus, number) for number in range(len(blocks))]
+        found = [_read_record(self.corpus, number, self.rows.folder) for number in range(len(blocks))]
         todo = [number for number, record in enumerate(found) if record is None]
         reused = len(self.rows) - sum(blocks[number].count for number in todo)
         stream = self.rows.read([blocks[number] for number in todo], dict.fromkeys(self.columns.values()))
@@ -178,11 +193,13 @@ class _Importer:
         return BlockRecord(rows=rows, again=self.unread), pictures
 
     def _row(self, row: dict[str, Any], number: int, name: str) -> tuple[RowRecord, Picture | None]:
-        record, content = RowRecord(row=number), b""
+        image, content = row[self.columns["image"]], b""
+        record = RowRecord(row=number, file=image_file(image))
+        stamp = file_stamp(self.rows.folder / record.file) if record.file else None  # before it is read
         try:
-            content = image_bytes(row[self.columns["image"]], self.rows.folder)
+            content, record.stamp = image_bytes(image, self.rows.folder), stamp
         except (ValueError, OSError) as error:
-            record.error = in_words(error)
+            record.error, record.stamp = in_words(error), None if isinstance(error, OSError) else stamp
         try:
             key = self._key(row, name)
             page = page_number(row, self.columns.get("page"), self.first_page)
@@ -312,7 +329,7 @@ def _begin(corpus: Path, rows: Rows, columns: Columns, first_page: int, settings
     """Make the folders, and forget what was imported of another data set or by other settings."""
     plan = json.dumps(
         {
-            "format": 1,
+            "format": 2,
             "files": [rows.folder.name, *rows.files],
             "blocks": len(rows.blocks),
             "columns": columns.chosen(),
@@ -334,14 +351,16 @@ def _record_path(corpus: Path, number: int) -> Path:
     return corpus / OURS / f"{number:06d}.json"
 
 
-def _read_record(corpus: Path, number: int) -> BlockRecord | None:
-    """A finished block's record; None where it is not finished, or its images are gone."""
+def _read_record(corpus: Path, number: int, folder: Path) -> BlockRecord | None:
+    """A finished block's record; None where it is not finished, its images are gone, or files that the data set in
+    `folder` names have changed or come."""
     try:
         record = BlockRecord.model_validate_json(_record_path(corpus, number).read_bytes())
     except (OSError, ValidationError):
         return None
     there = all((corpus / row.page.image).is_file() for row in record.rows if row.page)
-    return record if there else None
+    same = all(file_stamp(folder / row.file) == row.stamp for row in record.rows if row.file)
+    return record if there and same else None
 
 
 def _sweep(corpus: Path, pages: Sequence[Page]) -> None:

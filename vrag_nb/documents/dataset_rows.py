@@ -231,17 +231,31 @@ def choose_columns(rows: Rows, columns: Columns) -> Columns:
 
 def image_bytes(value: Any, folder: Path) -> bytes:
     """The encoded image of an image column's value. Raises ValueError saying why there is none."""
-    path = value if isinstance(value, str) else None
-    if isinstance(value, dict):
-        value, path = value.get("bytes"), value.get("path")
-    if isinstance(value, bytes) and value:
-        return value
-    if not path:
+    if path := image_file(value):
+        file = (folder / path).resolve()
+        if not file.is_relative_to(folder.resolve()) or not file.is_file():
+            raise ValueError(f"there is no image file {path} in the data set's folder")
+        return file.read_bytes()
+    content = value.get("bytes") if isinstance(value, dict) else value
+    if not isinstance(content, bytes) or not content:
         raise ValueError("there is no image")
-    file = (folder / path).resolve()
-    if not file.is_relative_to(folder.resolve()) or not file.is_file():
-        raise ValueError(f"there is no image file {path} in the data set's folder")
-    return file.read_bytes()
+    return content
+
+
+def image_file(value: Any) -> str:
+    """The file beside the data set that an image column's value names; "" where it holds the image itself, or none."""
+    if isinstance(value, dict):
+        return "" if value.get("bytes") else str(value.get("path") or "")
+    return value if isinstance(value, str) else ""
+
+
+def file_stamp(file: Path) -> tuple[int, int] | None:
+    """Size and time of change; None for a file that is not there."""
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns
 
 
 def plain_text(row: Mapping[str, Any], column: str | None) -> str:
