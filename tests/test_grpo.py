@@ -246,6 +246,21 @@ def test_what_cannot_be_scored_is_not_held_to_the_reference_either(ready: Ready)
         assert (one._compute_loss(one.model, batch) != 0) == (rows > 0)
 
 
+def test_where_weights_lie_in_parts_every_row_shows_an_image(ready: Ready, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The vision tower is gathered by all processes or by none; a blank behind the last token moves nothing."""
+    one, _ = ready
+    scored = [Scored(float(n), {}) for n in range(4)]
+    plain = one._batch(one.trajectories, scored, one._advantages(scored))
+    monkeypatch.setattr("vrag_nb.learning.grpo.weights_are_sharded", lambda accelerator: True)
+    lost = Scored(None, {}, "gone")
+    batch = one._batch(one.trajectories, [lost, *scored[1:]], one._advantages([lost, *scored[1:]]))
+    assert all(count > 0 for count in batch["num_images"])
+    shown = one._batch(one.trajectories, scored, one._advantages(scored))
+    assert one._compute_loss(one.model, shown).item() == pytest.approx(
+        one._compute_loss(one.model, plain).item(), abs=1e-5
+    )
+
+
 def test_parts_without_a_learned_token_are_in_no_mean(ready: Ready) -> None:
     one, batch = ready
     metrics = one._metrics["train"]

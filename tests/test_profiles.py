@@ -102,6 +102,23 @@ def test_a_profile_may_name_a_benchmarks_own_question_file(file: Path, tmp_path:
     assert question.gold_page_ids == ["alpha_2"]
 
 
+def test_an_endpoint_that_a_run_starts_is_known_by_its_place_and_weights(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = tmp_path / "agent"
+    weights.mkdir()
+    options = "{base_url: '{servers.policy.url}/v1', api_key_env: null}"
+    add(
+        file, f"  served:\n    extends: base\n    policy: {{kind: openai, checkpoint: {weights}, options: {options}}}\n"
+    )
+    found = []
+    for port, content in ((7001, "a"), (7002, "a"), (7002, "b")):
+        monkeypatch.setenv("VRAG_SERVER_POLICY_URL", f"http://127.0.0.1:{port}")
+        (weights / "model.safetensors").write_text(content)
+        found.append(load_profile("served", file).load_policy().identity)
+    assert found[0] == found[1] != found[2]
+
+
 def test_another_corpus_folder_keeps_the_documents(file: Path, tmp_path: Path) -> None:
     profile = load_profile("base", file).in_corpus(tmp_path / "elsewhere")
     assert profile.corpus_folder == (tmp_path / "elsewhere").resolve()

@@ -235,7 +235,7 @@ class Profile(Part):
         except (ImportError, AttributeError) as error:
             raise ProfileError(f"profile {self.name}, field {field}.kind: {error}") from error
         try:
-            return cls(checkpoint, **with_addresses(part.options))
+            return cls(checkpoint, **with_addresses(part.options), **_named_address(part))
         except TypeError as error:
             raise ProfileError(f"profile {self.name}, field {field}.options: {error}") from error
         except AttributeError as error:  # of a checkpoint of another kind, or a dtype that torch does not have
@@ -392,6 +392,18 @@ class Profile(Part):
             f"profile {self.name}, field {part}.checkpoint: there is no folder {shown_path(folder)}; "
             "check it out, make it with notebook 00_nano_pretraining, or name another checkpoint"
         )
+
+
+def _named_address(part: PolicyPart) -> dict[str, str]:
+    """Of an endpoint that a run starts: what is asked there, whatever its port. A folder that it serves counts by its
+    weights."""
+    address = part.options.get("base_url")
+    if part.kind != "openai" or not isinstance(address, str) or with_addresses(address) == address:
+        return {}
+    from vrag_nb.retrieval.embedders import fingerprint_folder
+
+    folder = project_path(part.checkpoint)
+    return {"address": f"{address} {fingerprint_folder(folder)}" if folder.is_dir() else address}
 
 
 def sample(questions: Sequence[Question], limit: int | None, seed: int = 0) -> list[Question]:

@@ -56,6 +56,7 @@ class OpenAIPolicy(Policy):
     log-probabilities. token_limit_field: what the endpoint calls the limit on new tokens.
     extra_body: anything else it should be sent. omit: fields of the request that are left out, for a model that refuses
     them (the GPT-5 family takes no temperature, top_p or stop); the endpoint's own defaults then hold.
+    address: what `identity` says in place of base_url, for a server whose port is drawn anew in every run.
     Raises ValueError when the variable named by api_key_env is not set, or omit names what is no field of the request.
     """
 
@@ -82,13 +83,14 @@ class OpenAIPolicy(Policy):
         token_limit_field: str = "max_tokens",
         extra_body: dict[str, Any] | None = None,
         omit: Sequence[str] = (),
+        address: str | None = None,
     ) -> None:
         self._key = api_key or endpoint_key(api_key_env)
         within = DefaultHttpxClient(event_hooks={"response": [partial(_read_within, seconds=timeout)]})
         self._client = OpenAI(
             api_key=self._key, base_url=base_url, max_retries=retries, timeout=timeout, http_client=within
         )
-        self.model, self.name = model, model
+        self.model, self.name, self.address = model, model, address
         self.temperature = temperature if temperature is not None else 0.6 if enable_thinking else 0.0
         self.top_p = top_p if top_p is not None else 0.95 if enable_thinking else 1.0
         check_sampling(self.temperature, self.top_p, max_new_tokens)
@@ -105,7 +107,7 @@ class OpenAIPolicy(Policy):
     @property
     def identity(self) -> dict[str, Any]:
         """What answers depend on besides the model's name; a checksum of what may hold a secret."""
-        asked = [str(self._client.base_url), json.dumps(self._extra_body, sort_keys=True, default=str)]
+        asked = [self.address or str(self._client.base_url), json.dumps(self._extra_body, sort_keys=True, default=str)]
         digest = hashlib.sha256("\n".join(asked).encode()).hexdigest()[:16]
         omitted = {"omit": sorted(self.omit)} if self.omit else {}  # none: as before there was such an option
         form = {"limit": self._limit, "image_format": self.image_format, "stop": self.stop}

@@ -58,7 +58,7 @@ class VLLMPolicy(Policy):
         vllm = import_vllm()
         if engine is not None and engine_options:
             raise ValueError(f"the engine is there already: {', '.join(engine_options)} cannot be set any more")
-        self.name = Path(model).name
+        self.name, self.folder = Path(model).name, Path(model)
         self.encoder = ChatEncoder(AutoProcessor.from_pretrained(model))
         self.max_new_tokens, self.temperature, self.top_p, self.frame = max_new_tokens, temperature, top_p, frame
         self._sampling_params = vllm.SamplingParams

@@ -289,7 +289,7 @@ def _policy_identity(policy: Policy) -> dict[str, Any]:
     if (views := getattr(policy, "views", 1)) > 1:
         identity["views"] = views
     identity |= getattr(policy, "identity", {})
-    folder = str(getattr(getattr(policy, "model", None), "name_or_path", ""))
+    folder = str(getattr(getattr(policy, "model", None), "name_or_path", "") or getattr(policy, "folder", ""))
     if folder and Path(folder).is_dir():
         identity["weights"] = fingerprint_folder(Path(folder))
     return identity

@@ -46,7 +46,7 @@ from vrag_nb.learning.advantages import EPSILON, group_advantages
 from vrag_nb.learning.curves import CurveLog
 from vrag_nb.learning.question_order import QuestionOrder
 from vrag_nb.learning.rewards import Reward, Scored, outcome
-from vrag_nb.learning.rows import Sampled, as_sample, micro_batches, used_columns
+from vrag_nb.learning.rows import Sampled, as_sample, micro_batches, used_columns, with_blank_image
 from vrag_nb.learning.segments import Algorithm, segments
 from vrag_nb.learning.step_figures import step_figures
 from vrag_nb.learning.trainers import (
@@ -295,6 +295,8 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
         parts = args.steps_per_generation
         missing = max(1, -(-int(counts[:, -1].max()) // parts)) * parts - len(samples)
         samples += [self._nothing(trajectories[0])] * missing
+        if weights_are_sharded(self.accelerator):
+            samples = [with_blank_image(one, self.encoder) for one in samples]
         order = sorted(range(len(samples)), key=lambda row: (len(samples[row].completion), len(samples[row].prompt)))
         advantages = torch.cat([advantages, advantages.new_zeros(missing)])[order]
         return [samples[row] for row in order], advantages, len(samples) * len(counts) / max(1, rewarded)

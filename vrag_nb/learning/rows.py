@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from PIL import Image as PILImage
 from trl.trainer.utils import split_pixel_values_by_grid, unsplit_pixel_values_by_grid
 
 from vrag_nb.agent.encoding import ChatEncoder, Encoded
-from vrag_nb.agent.policy import Conversation
+from vrag_nb.agent.policy import Conversation, Image, Message
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,26 @@ def _split(encoded: Encoded, context: int) -> Sampled:
     first, last = mask.index(True), len(mask) - mask[::-1].index(True)
     sample = Sampled(encoded.input_ids[:first], encoded.input_ids[first:last], mask[first:last], encoded)
     return sample if any(own) else sample.unlearned()
+
+
+def with_blank_image(sample: Sampled, encoder: ChatEncoder) -> Sampled:
+    """The row with an image of one square behind its last token, where it has none; nothing before it changes.
+
+    Where weights lie in parts on several cards (ZeRO-3) all processes must go through the same modules at once: one
+    whose rows lack an image would pass over the vision tower, and the others wait for its part.
+    """
+    if sample.encoded.images:
+        return sample
+    side = encoder.factor
+    blank = Image((side, side), PILImage.new("RGB", (side, side), "white"))
+    seen = encoder.encode([Message("user", (blank,))], reply=False)
+    behind = seen.input_ids[seen.input_ids.index(encoder.vision_start) :]
+    return replace(
+        sample,
+        completion=[*sample.completion, *behind],
+        written=[*sample.written, *[False] * len(behind)],
+        encoded=replace(sample.encoded, images=seen.images),
+    )
 
 
 def micro_batches(batch: dict[str, Any], size: int) -> Iterator[dict[str, Any]]:

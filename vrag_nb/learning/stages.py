@@ -23,6 +23,7 @@ starts anew. One process (or one launcher's) works in a folder at a time; anothe
 from __future__ import annotations
 
 import argparse
+import gc
 import hashlib
 import json
 import shutil
@@ -32,6 +33,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+import torch
 from pydantic import ValidationError
 from transformers import TrainerCallback
 
@@ -122,7 +124,15 @@ def finetune(
     final = out / FINAL
     if not (final / "config.json").is_file():
         train(sft_trainer(settings, callbacks))
+        _free_card()
     return final
+
+
+def _free_card() -> None:
+    """Give back what a trainer that is over holds of a card's memory: an engine may be started on it next."""
+    if torch.cuda.is_available():
+        gc.collect()
+        torch.cuda.empty_cache()
 
 
 def reinforcement(
@@ -261,8 +271,9 @@ def main() -> None:
 
 def _run_stage(stage: str, profile: Profile, out: Path, start: str | None = None) -> str:
     """Run one stage in its folder below `out`, and say what came of it."""
+    processes = process_group().num_processes  # first: it gives each its card, on which its retriever is then loaded
     data, tuned = out / "sampled" / "train.parquet", project_path(start) if start else out / "sft" / "final"
-    if stage == "sample" and process_group().num_processes > 1:
+    if stage == "sample" and processes > 1:
         raise ValueError("sampling takes one process: start it with python -m, without a launcher")
     if stage == "sft":
         _need(data, "sample")
