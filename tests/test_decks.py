@@ -19,13 +19,14 @@ import pytest
 
 from vrag_nb.documents.decks import generate, plan
 from vrag_nb.documents.decks.blocks import deal
-from vrag_nb.documents.decks.canvas import Canvas, face
-from vrag_nb.documents.decks.elements import READABLE, SHOWN_PIXELS
+from vrag_nb.documents.decks.canvas import Book, Canvas, face
+from vrag_nb.documents.decks.elements import READABLE, SHOWN_PIXELS, Sheet, footnote, paragraph
 from vrag_nb.documents.decks.generate import generate_corpus, generate_decks, pretraining_deck, read_split
 from vrag_nb.documents.decks.plan import make_deck
+from vrag_nb.documents.decks.statements import stated
 from vrag_nb.documents.decks.synthetic import synthetic_series
 from vrag_nb.documents.decks.tables import SPLITS, TABLES, Column, load_series
-from vrag_nb.documents.decks.themes import FAMILIES, FONTS, PRETRAINING_FONTS, families, mixed_family
+from vrag_nb.documents.decks.themes import FAMILIES, FONTS, PRETRAINING_FONTS, choose_style, families, mixed_family
 from vrag_nb.documents.decks.typeset import wrap
 from vrag_nb.documents.packaged_fonts import font_file
 from vrag_nb.records import Question
@@ -75,6 +76,56 @@ def test_every_printed_answer_stands_in_its_box_and_in_its_region(corpus, questi
                     assert value in words_in(page, fact["box"]), question
                     checked += 1
     assert checked > 400
+
+
+def test_an_answer_is_boxed_where_it_is_said_and_not_where_its_letters_come_first():
+    style = choose_style(random.Random(0), FAMILIES[0], "Over Portugal")
+    items = [
+        stated("Over the 7 cities, the average is {a}.", "7", ("{deck}?",), "average"),
+        stated("From Portugal to Turkey {a} comes last.", "Turkey", ("{deck}?",), "lowest"),
+    ]
+    for draw in (paragraph, footnote):
+        sheet = Sheet(Book("Deck", "").page(720, 405), style, random.Random(0), "Deck", 1)
+        arguments = (12.0,) if draw is paragraph else ()
+        draw(sheet, (40, 40, 640, 200), items, *arguments)
+        (first, second), left = sheet.facts, 40.0
+        text = f"{items[0].text} {items[1].text}"
+        size, font = first.size, style.body
+        assert first.box[0] == pytest.approx(left + font.width(text[: items[0].place], size))
+        assert second.box[0] == pytest.approx(left + font.width(text[: len(items[0].text) + 1 + items[1].place], size))
+
+
+def test_questions_name_pages_by_the_titles_they_have(corpus, questions):
+    for split in SPLITS:
+        for question in questions[split]:
+            for title in re.findall(r'the page "([^"]+)"', question.query):
+                with pymupdf.open(corpus / "documents" / question.meta_info.file_name) as document:
+                    page = document[question.meta_info.reference_page[0] - 1]
+                    assert "".join(title.split()) in "".join(page.get_text().split()), question
+
+
+def test_no_page_is_a_title_alone(corpus):
+    for file in sorted((corpus / "documents").glob("*.pdf")):
+        with pymupdf.open(file) as document:
+            assert all(len(page.get_text("words")) > 12 for page in document if page.number), file
+
+
+def test_a_killed_run_of_another_seed_leaves_no_corpus_that_counts_as_finished(tmp_path, monkeypatch):
+    sizes = {"train": (1, 5)}
+    generate_corpus(tmp_path, 0, sizes)
+    before = {path: path.read_bytes() for path in sorted((tmp_path / "documents").iterdir())}
+    monkeypatch.setattr(generate, "write_questions", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        generate_corpus(tmp_path, 1, sizes)
+    monkeypatch.undo()
+    assert generate_corpus(tmp_path, 0, sizes).fresh
+    assert {path: path.read_bytes() for path in sorted((tmp_path / "documents").iterdir())} == before
+
+
+def test_names_in_tables_have_no_blanks_around_them():
+    for split in SPLITS:
+        for series in load_series(split):
+            assert all(label == label.strip() for table in series.tables for label in table.labels), series.name
 
 
 def test_regions_lie_inside_the_page_and_inside_the_answer_lies_in_its_region(questions):

@@ -1,7 +1,7 @@
 """Charts as vector drawings with a value label on every mark.
 
-Each function draws `block` into `box` (page points) at label size `size` and returns its `Mark`s, or None when the
-labels would not fit or would touch each other: the caller then rolls the canvas back and tries another kind.
+Each function draws `block` into `box` (page points) at label size `size` and returns what it has `Drawn`, or None when
+the labels would not fit or would touch each other: the caller then rolls the canvas back and tries another kind.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from vrag_nb.documents.decks.blocks import Block
 from vrag_nb.documents.decks.canvas import Box, Canvas, Colour, mix
@@ -28,7 +29,14 @@ class Mark:
     share: bool = False
 
 
-Chart = Callable[[random.Random, Canvas, Style, Box, Block, float], "list[Mark] | None"]
+class Drawn(NamedTuple):
+    """A chart's marks, and whether a reader would call it by its kind's name (lollipops are no bars)."""
+
+    marks: list[Mark]
+    plain: bool = True
+
+
+Chart = Callable[[random.Random, Canvas, Style, Box, Block, float], "Drawn | None"]
 
 
 def _nice_top(value: float) -> float:
@@ -73,7 +81,7 @@ def _under_legend(canvas: Canvas, style: Style, box: Box, block: Block, size: fl
     return legend(canvas, style, box, names, size) if len(names) > 1 else box
 
 
-def hbar(rng: random.Random, canvas: Canvas, style: Style, box: Box, block: Block, size: float) -> list[Mark] | None:
+def hbar(rng: random.Random, canvas: Canvas, style: Style, box: Box, block: Block, size: float) -> Drawn | None:
     """Horizontal bars, one to three a row, or lollipops."""
     rest = _under_legend(canvas, style, box, block, size)
     if rest is None:
@@ -106,7 +114,7 @@ def hbar(rng: random.Random, canvas: Canvas, style: Style, box: Box, block: Bloc
             text = table.show(row, column)
             spot = draw_line(canvas, x, y + size * 0.35, text, style.body, size, ink, align)
             marks.append(Mark(row, column, text, spot))
-    return marks
+    return Drawn(marks, not lollipop)
 
 
 def _hmark(canvas: Canvas, zero: float, end: float, y: float, thick: float, size: float, colour: Colour) -> float:
@@ -119,7 +127,7 @@ def _hmark(canvas: Canvas, zero: float, end: float, y: float, thick: float, size
     return end + size * 0.33 * (1 if end >= zero else -1)
 
 
-def vbar(rng: random.Random, canvas: Canvas, style: Style, box: Box, block: Block, size: float) -> list[Mark] | None:
+def vbar(rng: random.Random, canvas: Canvas, style: Style, box: Box, block: Block, size: float) -> Drawn | None:
     """Vertical bars, one to three a row, values on top."""
     rest = _under_legend(canvas, style, box, block, size)
     if rest is None:
@@ -155,7 +163,7 @@ def vbar(rng: random.Random, canvas: Canvas, style: Style, box: Box, block: Bloc
             spot = draw_line(canvas, x, y, text, style.body, size, ink, "center")
             marks.append(Mark(row, column, text, spot))
     canvas.polyline([(rest[0], zero), (rest[2], zero)], style.palette.muted, 0.8)
-    return marks
+    return Drawn(marks)
 
 
 def grid(rng: random.Random, canvas: Canvas, style: Style, box: Box, top: float, bottom: float) -> None:
@@ -165,7 +173,7 @@ def grid(rng: random.Random, canvas: Canvas, style: Style, box: Box, top: float,
             canvas.polyline([(box[0], y), (box[2], y)], mix(style.palette.edge, style.palette.paper, 0.5), 0.5)
 
 
-def pie(rng: random.Random, canvas: Canvas, style: Style, box: Box, block: Block, size: float) -> list[Mark] | None:
+def pie(rng: random.Random, canvas: Canvas, style: Style, box: Box, block: Block, size: float) -> Drawn | None:
     """Shares of a column's sum, as a pie or a ring, the percentages in a legend beside it."""
     table, column = block.table, block.columns[0]
     values = [table.values[r][column] for r in block.rows]
@@ -185,7 +193,7 @@ def pie(rng: random.Random, canvas: Canvas, style: Style, box: Box, block: Block
         turn = 2 * math.pi * value / sum(values)
         canvas.wedge(centre, radius, angle, angle + turn, style.palette.series[number], style.palette.paper)
         angle += turn
-    if rng.random() < 0.4:
+    if ring := rng.random() < 0.4:
         canvas.circle(
             centre, radius * 0.52, style.palette.panel if style.family.panel == "filled" else style.palette.paper
         )
@@ -199,4 +207,4 @@ def pie(rng: random.Random, canvas: Canvas, style: Style, box: Box, block: Block
         right = x + size * 2.2 + texts
         spot = draw_line(canvas, right, y, shares[number], style.bold, size, style.palette.ink, "right")
         marks.append(Mark(row, column, shares[number], spot, share=True))
-    return marks
+    return Drawn(marks, not ring)

@@ -7,10 +7,9 @@ table holds: names, dates, places, codes.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from vrag_nb.documents.decks.statements import Statement
-from vrag_nb.documents.decks.typeset import hold
+from vrag_nb.documents.decks.statements import Statement, stated
 from vrag_nb.documents.decks.words import MONTHS, day, listed, person
 
 CITIES = listed(
@@ -25,7 +24,7 @@ Form = tuple[str, str, str, str]  # sentence, answer, question, words that find 
 def _made(form: Form) -> Statement:
     text, answer, ask, hint = form
     asks = (f"In the {{deck}} deck, {ask}?", f"{ask[0].upper()}{ask[1:]} according to the {{deck}} deck?")
-    return Statement(text.format(a=hold(answer)), answer, asks, hint)
+    return stated(text, answer, asks, hint)
 
 
 def front_matter(rng: random.Random) -> list[Statement]:
@@ -141,7 +140,13 @@ def small_print(rng: random.Random, title: str) -> Statement:
         ]
     )
     asks = (f"In the {{deck}} deck, {ask}?", f"{ask[0].upper()}{ask[1:]} of the {{deck}} deck?")
-    return Statement(text.format(a=hold(answer)), answer, asks, f"{title} {hint}")
+    return stated(text, answer, asks, f"{title} {hint}")
+
+
+def about_page(item: Statement, drawn: str, title: str) -> Statement:
+    """A footnote made for the page called `drawn`, for the title that it has."""
+    asks = tuple(ask.replace(f'"{drawn}"', f'"{title}"') for ask in item.asks)
+    return replace(item, asks=asks, hint=title + item.hint.removeprefix(drawn))
 
 
 # ------------------------------------------------------------------------------------------------------- registers
@@ -158,7 +163,7 @@ class Register:
 
     def statement(self, key: str, entry: str) -> Statement:
         """The row as something to ask about."""
-        return _made(("", entry, self.ask.format(key=key), f"{self.title} {key}"))
+        return _made(("{a}", entry, self.ask.format(key=key), f"{self.title} {key}"))
 
 
 _ROLES = (

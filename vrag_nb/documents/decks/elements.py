@@ -121,9 +121,9 @@ def bullets(sheet: Sheet, box: Box, items: list[Statement], valign: str = "middl
     return shown
 
 
-def state(sheet: Sheet, item: Statement, lines: Lines, region: Box, source: str = "text") -> None:
-    """Record the fact a drawn statement holds."""
-    spot = lines.find(item.answer) if item.asks else None
+def state(sheet: Sheet, item: Statement, lines: Lines, region: Box, begin: int = 0, source: str = "text") -> None:
+    """Record the fact a drawn statement holds; `begin`: where in the drawn text it begins."""
+    spot = lines.part(begin + item.place, len(item.answer)) if item.asks else None
     if spot is not None:
         sheet.add(Fact(source, item.answer, spot, region, lines.size, item.hint, item.asks))
 
@@ -137,29 +137,30 @@ def footnote(sheet: Sheet, box: Box, items: list[Statement]) -> None:
         longer = f"{text} {item.text}".strip()
         if len(wrap(longer, style.body, size, box[2] - box[0])) * size * LEADING <= box[3] - box[1] - 4:
             text = longer
-            kept.append(item)
+            kept.append((item, len(text) - len(item.text)))
     if not kept:
         return
     sheet.canvas.polyline([(box[0], box[1]), (box[0] + 60, box[1])], style.palette.edge, 0.8)
     lines = draw_lines(sheet.canvas, (box[0], box[1] + 4, box[2], box[3]), text, style.body, size, style.palette.muted)
-    for item in kept:
-        state(sheet, item, lines, inset(lines.box, -6, -4))
+    for item, begin in kept:
+        state(sheet, item, lines, inset(lines.box, -6, -4), begin)
 
 
 def paragraph(sheet: Sheet, box: Box, items: Sequence[Statement | str], size: float) -> float:
     """Running text made of `items`, as many as fit into `box`; returns the y where it ends."""
     style, text, kept = sheet.style, "", []
     for item in items:
-        longer = f"{text} {item if isinstance(item, str) else item.text}".strip()
+        words = item if isinstance(item, str) else item.text
+        longer = f"{text} {words}".strip()
         if len(wrap(longer, style.body, size, box[2] - box[0])) * size * LEADING <= box[3] - box[1]:
             text = longer
-            kept.append(item)
+            kept.append((item, len(text) - len(words)))
     if not kept:
         return box[3]
     drawn = draw_lines(sheet.canvas, box, text, style.body, size, style.palette.ink)
-    for item in kept:
+    for item, begin in kept:
         if not isinstance(item, str):
-            state(sheet, item, drawn, inset(drawn.box, -5))
+            state(sheet, item, drawn, inset(drawn.box, -5), begin)
     return drawn.box[3]
 
 

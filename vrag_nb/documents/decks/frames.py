@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vrag_nb.documents.decks.canvas import Box, Colour, mix
+from vrag_nb.documents.decks.colophon import about_page
 from vrag_nb.documents.decks.elements import Fact, Sheet, bullets, footnote, state
 from vrag_nb.documents.decks.statements import Statement
 from vrag_nb.documents.decks.typeset import draw_line, draw_lines, fitting_size, inset, wrap
@@ -220,7 +221,8 @@ def agenda(sheet: Sheet, items: list[str]) -> None:
 
 
 def closing(sheet: Sheet, items: list[Statement], notes: list[Statement]) -> None:
-    """Next steps and whom to ask."""
+    """Next steps and whom to ask; the notes are about a page called "Next steps"."""
     content = frame(sheet, sheet.rng.choice(["Next steps", "Summary and next steps", "Outlook"]))
+    notes = [about_page(note, "Next steps", sheet.title) for note in notes]
     footnote(sheet, (content[0], content[3] - 24, content[2], content[3]), notes)
     bullets(sheet, (content[0], content[1], content[2], content[3] - 32), items)

@@ -162,15 +162,15 @@ def generate_corpus(
     marker = _read_marker(out)
     if marker.get("fingerprint") == fingerprint and all((out / name).is_file() for name in marker["files"]):
         return CorpusSummary(marker["documents"], marker["questions"], fresh=False)
-    files: list[str] = []
+    files = _planned(sizes, seed, tables_dir)
+    if marker:  # until all is written the folder holds files of two corpora, and is neither
+        begun = {"fingerprint": "", "files": sorted({*files, *marker["files"]})}
+        _write(out / MARKER, json.dumps(begun).encode())
     counts: dict[str, int] = {}
     for split in SPLITS:
-        decks, wanted = sizes.get(split, (0, 0))
-        questions = generate_decks(out, split, decks, wanted, seed, tables_dir)
+        questions = generate_decks(out, split, *sizes.get(split, (0, 0)), seed, tables_dir)
         for suffix in ("json", "parquet"):
             write_questions(out / f"questions.{split}.{suffix}", questions)
-            files.append(f"questions.{split}.{suffix}")
-        files += [f"documents/{_deck_id(_identity(split, n, seed, tables_dir)[2])}.pdf" for n in range(decks)]
         counts[split] = len(questions)
     for name in set(marker.get("files", ())) - set(files):
         (out / name).unlink(missing_ok=True)
@@ -184,6 +184,15 @@ def generate_corpus(
     }
     _write(out / MARKER, json.dumps(record, indent=1).encode())
     return CorpusSummary(documents, counts, fresh=True)
+
+
+def _planned(sizes: dict[str, tuple[int, int]], seed: int, tables_dir: Path) -> list[str]:
+    """The files of a corpus, relative to its folder."""
+    files = [f"questions.{split}.{suffix}" for split in SPLITS for suffix in ("json", "parquet")]
+    for split in SPLITS:
+        decks, _ = sizes.get(split, (0, 0))
+        files += [f"documents/{_deck_id(_identity(split, n, seed, tables_dir)[2])}.pdf" for n in range(decks)]
+    return files
 
 
 def read_split(corpus: Path, split: str) -> list[Question]:

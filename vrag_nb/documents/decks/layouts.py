@@ -13,7 +13,7 @@ from vrag_nb.documents.decks.canvas import Box
 from vrag_nb.documents.decks.colophon import Register, small_print
 from vrag_nb.documents.decks.elements import Fact, Sheet, bullets, card, footnote, panel_size, state
 from vrag_nb.documents.decks.frames import frame
-from vrag_nb.documents.decks.panels import chart_panel, register_panel, table, table_panel
+from vrag_nb.documents.decks.panels import VARIANT, chart_panel, register_panel, table, table_panel
 from vrag_nb.documents.decks.statements import Statement
 from vrag_nb.documents.decks.typeset import draw_lines, fitting_size, inset
 
@@ -54,7 +54,7 @@ def one_panel(sheet: Sheet, blocks: list[Block], say: Say) -> None:
 
 def _kind_facts(sheet: Sheet, kind: str, place: Box, block: Block) -> None:
     """Questions about the picture, not its text: what kind of chart, which colour stands for which group."""
-    if kind == "table":
+    if kind in ("table", VARIANT):
         return
     region, hint, title = inset(place, -2), f"{sheet.title} chart", f'"{sheet.title}"'
     asks = (

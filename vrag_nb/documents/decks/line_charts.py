@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from vrag_nb.documents.decks.blocks import Block
 from vrag_nb.documents.decks.canvas import Box, Canvas, Colour, mix
-from vrag_nb.documents.decks.charts import Mark, grid, legend, overlaps, value_range
+from vrag_nb.documents.decks.charts import Drawn, Mark, grid, legend, overlaps, value_range
 from vrag_nb.documents.decks.themes import Style
 from vrag_nb.documents.decks.typeset import draw_line
 
@@ -49,7 +49,7 @@ def _place(
         for dx in (0.0, -0.45, 0.45):
             left, baseline = x - width / 2 + dx * width, y + dy * size
             box = (left, baseline - size * 0.8, left + width, baseline + size * 0.2)
-            if _outside(box, frame) or overlaps(box, taken):
+            if _outside(box, frame) or overlaps(box, taken, size * 0.25):  # about a space, or two values read as one
                 continue
             if not any(_crosses(box, a, b) for a, b in segments):
                 return box, False
@@ -85,7 +85,7 @@ def _point_labels(
     return marks
 
 
-def line(rng: random.Random, canvas: Canvas, style: Style, box: Box, block: Block, size: float) -> list[Mark] | None:
+def line(rng: random.Random, canvas: Canvas, style: Style, box: Box, block: Block, size: float) -> Drawn | None:
     """One to three lines over time; time runs along the rows, or along the columns."""
     table = block.table
     along_rows = table.rows_are == "time"
@@ -118,11 +118,12 @@ def line(rng: random.Random, canvas: Canvas, style: Style, box: Box, block: Bloc
     paths = [
         [(x, foot - (table.values[r][c] - low) * scale) for x, (r, c) in zip(xs, run, strict=True)] for run in cells
     ]
-    if len(runs) == 1 and rng.random() < 0.25:
+    if shaded := len(runs) == 1 and rng.random() < 0.25:
         shade = mix(style.palette.series[0], style.palette.paper, 0.75)
         canvas.polygon([(xs[0], foot + size * 0.5), *paths[0], (xs[-1], foot + size * 0.5)], shade)
     for number, points in enumerate(paths):
         canvas.polyline(points, style.palette.series[number], 1.8, "4 2" if number == 1 and rng.random() < 0.3 else "")
         for point in points:
             canvas.circle(point, 2.2, style.palette.series[number])
-    return _point_labels(canvas, style, cells, paths, block, size, (box[0], box[1], box[2], foot + size * 0.8))
+    marks = _point_labels(canvas, style, cells, paths, block, size, (box[0], box[1], box[2], foot + size * 0.8))
+    return None if marks is None else Drawn(marks, not shaded)

@@ -16,6 +16,7 @@ from vrag_nb.documents.decks.elements import Fact, Sheet, panel_size
 from vrag_nb.documents.decks.line_charts import line
 from vrag_nb.documents.decks.typeset import LEADING, Lines, draw_line, draw_lines, inset, shorten, wrap
 
+VARIANT = "a variant"  # a ring, lollipops, a shaded line: what kind they are is a matter of words
 KINDS: dict[str, Chart] = {"horizontal bar chart": hbar, "bar chart": vbar, "line chart": line, "pie chart": pie}
 
 
@@ -51,10 +52,10 @@ def chart_panel(sheet: Sheet, box: Box, block: Block, alone: bool = True) -> tup
     inner, caption = panel(sheet, box, block.caption(alone), size)
     framed = len(sheet.canvas.operators), len(sheet.canvas.ink)
     for kind in _chart_order(sheet.rng, block):
-        marks = KINDS[kind](sheet.rng, sheet.canvas, sheet.style, inner, block, size)
-        if marks is not None:
-            _add_cells(sheet, "chart", marks, block, box, size, alone)
-            return kind, caption, box
+        drawn = KINDS[kind](sheet.rng, sheet.canvas, sheet.style, inner, block, size)
+        if drawn is not None:
+            _add_cells(sheet, "chart", drawn.marks, block, box, size, alone)
+            return kind if drawn.plain else VARIANT, caption, box
         del sheet.canvas.operators[framed[0] :], sheet.canvas.ink[framed[1] :]
     del sheet.canvas.operators[before[0] :], sheet.canvas.ink[before[1] :]
     return table_panel(sheet, box, block, alone)

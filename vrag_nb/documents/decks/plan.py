@@ -87,8 +87,9 @@ class _Writer:
         """Statements about `block` that the deck has not made yet, with questions not asked yet."""
         return self.fresh(statements(self.rng, block, brief=not self.style.report))
 
-    def fresh(self, items: list[Statement]) -> list[Statement]:
-        kept = [item for item in items if not self.said & {item.text, *item.asks}]
+    def fresh(self, items: list[Statement], count: int | None = None) -> list[Statement]:
+        """The first `count` that say and ask something new; the others may still be said."""
+        kept = [item for item in items if not self.said & {item.text, *item.asks}][:count]
         for item in kept:
             self.said |= {item.text, *item.asks}
         return kept
@@ -160,11 +161,12 @@ def _page(writer: _Writer, layout: str, blocks: list[Block], tables: list[Regist
     sheet = writer.sheet()
     if layout == "registers":
         items = [tables.pop() for _ in range(min(len(tables), writer.rng.choice([1, 1, 2])))]
-        notes = [*writer.fresh(method(writer.rng))[:2], *plain(writer.rng.sample(PROSE, 3))]
+        notes = [*writer.fresh(method(writer.rng), 2), *plain(writer.rng.sample(PROSE, 3))]
         registers_page(sheet, items, notes[:3])
     elif layout == "method":
         content = frame(sheet, writer.rng.choice(["Data and method", "How the numbers came about", "Method"]))
-        bullets(sheet, content, writer.fresh(method(writer.rng))[:4])
+        # a third such page has nothing new to say of the method
+        bullets(sheet, content, writer.fresh(method(writer.rng), 4) or plain(writer.rng.sample(PROSE, 3)))
     else:
         PAGES[layout][1](sheet, blocks, writer.say)
 

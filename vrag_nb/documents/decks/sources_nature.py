@@ -183,8 +183,8 @@ def sunspots() -> list[SeriesSource]:
     frame.index = frame["YEAR"].astype(int)
     found = []
     for century in (1700, 1800, 1900):
-        part = frame.loc[century + 2 : century + 92 : 5, ["SUNACTIVITY"]]
-        later = frame.loc[century + 4 : century + 94 : 5, ["SUNACTIVITY"]]
+        part = frame.loc[century + 1 : century + 49 : 3, ["SUNACTIVITY"]]
+        later = frame.loc[century + 51 : century + 99 : 3, ["SUNACTIVITY"]]
         tables = tuple(
             TableSource(p, (Column(name, decimals=1),), f"in the {century}s", "Year", "years", "", "time")
             for name, p in (("Sunspot number", part), ("Sunspot number", later))

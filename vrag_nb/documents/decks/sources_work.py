@@ -190,7 +190,7 @@ def longley() -> list[SeriesSource]:
         Column("Population over 14", unit="thousands"),
     )
     table = TableSource(
-        frame[["TOTEMP", "GNPDEFL", "UNEMP", "ARMED", "POP"]] * [1, 1, 0.1, 0.1, 1],
+        frame[["TOTEMP", "GNPDEFL", "UNEMP", "ARMED", "POP"]],
         columns,
         "in the Longley data",
         "Year",

@@ -16,12 +16,22 @@ from vrag_nb.documents.decks.typeset import hold
 
 @dataclass(frozen=True)
 class Statement:
-    """A sentence with an answer in it. `asks` are questions with a `{deck}` to fill; `hint` finds the page."""
+    """A sentence with an answer in it. `asks` are questions with a `{deck}` to fill; `hint` finds the page.
+
+    place: where in `text` the answer begins; the same words may stand before it.
+    """
 
     text: str
     answer: str
     asks: tuple[str, ...]
     hint: str
+    place: int = 0
+
+
+def stated(form: str, answer: str, asks: tuple[str, ...], hint: str) -> Statement:
+    """The statement that `form` makes with the answer in the place of its `{a}`."""
+    before, after = form.split("{a}")
+    return Statement(f"{before}{hold(answer)}{after}", answer, asks, hint, len(before))
 
 
 def statements(rng: random.Random, block: Block, brief: bool = True) -> list[Statement]:
@@ -53,9 +63,10 @@ class _View:
     def make(self, texts: list[str], answer: str, asks: list[str], hint: str) -> Statement:
         """Fill {a} (the answer), {name}, {Name}, {who} and {full}; in `asks` {deck} stays."""
         words = {"name": self.name, "Name": self.capital, "full": self.full, "plural": self.table.rows_plural}
-        text = self.rng.choice(texts).format(a=hold(answer), who=self.short, **words)
+        form = self.rng.choice(texts).format(a="{a}", who=self.short, **words)
+        form = form if form.startswith("{a}") else form[0].upper() + form[1:]
         filled = tuple(ask.format(deck="{deck}", **words) for ask in asks)
-        return Statement(text[0].upper() + text[1:], answer, filled, f"{self.name} {self.block.row_range} {hint}")
+        return stated(form, answer, filled, f"{self.name} {self.block.row_range} {hint}")
 
 
 def _mean(view: _View) -> Statement:
@@ -155,10 +166,10 @@ def _change(rng: random.Random, block: Block, row: int) -> Statement:
         f"In the {{deck}} deck, how much did the {name} of {label} change {years}?",
     )
     texts = [
-        f"{table.measure} of {label} {verb} by {hold(answer)} {years}.",
-        f"{label}: {name} {verb} by {hold(answer)} {years}.",
+        f"{table.measure} of {label} {verb} by {{a}} {years}.",
+        f"{label}: {name} {verb} by {{a}} {years}.",
     ]
-    return Statement(rng.choice(texts), answer, asks, f"{name} {label} {years} change")
+    return stated(rng.choice(texts), answer, asks, f"{name} {label} {years} change")
 
 
 def _change_over_rows(block: Block, column: int) -> Statement:
@@ -171,5 +182,5 @@ def _change_over_rows(block: Block, column: int) -> Statement:
         f"By how much did the {name} change {years} according to the {{deck}} deck?",
         f"In the {{deck}} deck, how much did the {name} change {years}?",
     )
-    text = f"{name[0].upper()}{name[1:]} {'rose' if change > 0 else 'fell'} by {hold(answer)} {years}."
-    return Statement(text, answer, asks, f"{name} {years} change")
+    form = f"{name[0].upper()}{name[1:]} {'rose' if change > 0 else 'fell'} by {{a}} {years}."
+    return stated(form, answer, asks, f"{name} {years} change")

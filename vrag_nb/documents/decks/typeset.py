@@ -86,14 +86,13 @@ class Lines:
     def box(self) -> Box:
         return union(self.boxes)
 
-    def find(self, phrase: str) -> Box | None:
-        """The box of the first line part equal to `phrase` (spaces of either kind match), or None."""
-        wanted = loosen(phrase)
+    def part(self, start: int, length: int) -> Box | None:
+        """The box of so many characters of the text that was wrapped, or None where they run over the end of a line."""
         for line, box in zip(self.lines, self.boxes, strict=True):
-            at = loosen(line).find(wanted)
-            if at >= 0:
-                left = box[0] + self.font.width(line[:at], self.size)
-                return left, box[1], left + self.font.width(line[at : at + len(wanted)], self.size), box[3]
+            if 0 <= start <= len(line) - length:
+                left = box[0] + self.font.width(line[:start], self.size)
+                return left, box[1], left + self.font.width(line[start : start + length], self.size), box[3]
+            start -= len(line) + 1
         return None
 
 

@@ -50,8 +50,8 @@ class Slide:
     def sentence(self, item: Statement) -> str:
         """A statement, its answer marked where it has questions."""
         text, answer = loosen(item.text), loosen(item.answer)
-        before, found, after = text.partition(answer)
-        if not (found and item.asks):
+        if not item.asks:
             return escape(text)
+        before, after = text[: item.place], text[item.place + len(answer) :]
         fact = Fact("text", answer, NOWHERE, NOWHERE, 0, item.hint, item.asks)
         return f"{escape(before)}{self.spot(answer, fact)}{escape(after)}"
