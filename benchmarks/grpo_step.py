@@ -22,7 +22,8 @@ from tables import tell
 from trl_peer import stock_trainer, turn_environment
 
 from vrag_nb.agent.trajectory import Trajectory
-from vrag_nb.learning.grpo import GRPOSettings, grpo_trainer
+from vrag_nb.learning.grpo import grpo_trainer
+from vrag_nb.learning.grpo_settings import GRPOSettings
 from vrag_nb.learning.rewards import Reward
 from vrag_nb.profiles import load_profile, sample
 

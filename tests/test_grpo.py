@@ -25,7 +25,8 @@ from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.agent.transformers_policy import TransformersPolicy
 from vrag_nb.learning.advantages import group_advantages
 from vrag_nb.learning.curves import read_log
-from vrag_nb.learning.grpo import GRPOSettings, MultiTurnGRPOTrainer, grpo_trainer
+from vrag_nb.learning.grpo import MultiTurnGRPOTrainer, grpo_trainer
+from vrag_nb.learning.grpo_settings import GRPOSettings
 from vrag_nb.learning.rewards import Reward, Scored
 from vrag_nb.learning.rows import as_sample, micro_batches
 from vrag_nb.learning.step_figures import step_figures

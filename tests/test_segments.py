@@ -22,7 +22,8 @@ from vrag_nb.agent.observers import Settings
 from vrag_nb.agent.rollout import rollout
 from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.learning.ggpo import ggpo_loss
-from vrag_nb.learning.grpo import GRPOSettings, MultiTurnGRPOTrainer, grpo_trainer
+from vrag_nb.learning.grpo import MultiTurnGRPOTrainer, grpo_trainer
+from vrag_nb.learning.grpo_settings import GRPOSettings
 from vrag_nb.learning.mask_examples import WRONG, mask_examples
 from vrag_nb.learning.rewards import Reward, Scored
 from vrag_nb.learning.rows import as_sample

@@ -39,7 +39,8 @@ from vrag_nb.agent.rollout import rollout
 from vrag_nb.agent.trajectory import Trajectory, read_trajectories
 from vrag_nb.learning.curves import read_log
 from vrag_nb.learning.experts import PrivilegedPlanner
-from vrag_nb.learning.grpo import GRPOSettings, MultiTurnGRPOTrainer, grpo_trainer
+from vrag_nb.learning.grpo import MultiTurnGRPOTrainer, grpo_trainer
+from vrag_nb.learning.grpo_settings import GRPOSettings
 from vrag_nb.learning.rewards import Reward, Scored
 from vrag_nb.learning.sampled_data import write_dataset
 from vrag_nb.learning.stages import finetune, reinforcement

@@ -24,89 +24,45 @@ import time
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from accelerate.utils import gather_object
 from datasets import Dataset
-from pydantic import Field, model_validator
 from transformers import AutoProcessor, TrainerCallback
-from trl import GRPOConfig, GRPOTrainer
-from trl.trainer.utils import pad, split_pixel_values_by_grid, split_tensor_dict, unsplit_pixel_values_by_grid
+from trl import GRPOTrainer
+from trl.trainer.utils import split_pixel_values_by_grid, split_tensor_dict, unsplit_pixel_values_by_grid
 
-from vrag_nb.agent.encoding import ChatEncoder, Encoded
+from vrag_nb.agent.encoding import ChatEncoder
 from vrag_nb.agent.environment import Environment
 from vrag_nb.agent.memory_environment import MemoryEnvironment
-from vrag_nb.agent.policy import Message, Text
 from vrag_nb.agent.rollout import World, rollout
 from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.agent.vllm_policy import import_vllm
 from vrag_nb.learning.actors import Actor, EngineActor, ForwardActor
 from vrag_nb.learning.advantages import EPSILON, group_advantages
 from vrag_nb.learning.curves import CurveLog
+from vrag_nb.learning.grpo_settings import GRPOSettings, trl_arguments
 from vrag_nb.learning.question_order import QuestionOrder
 from vrag_nb.learning.rewards import Reward, Scored, outcome
-from vrag_nb.learning.rows import Sampled, as_sample, micro_batches, used_columns, with_blank_image
-from vrag_nb.learning.segments import Algorithm, segments
+from vrag_nb.learning.rows import (
+    Sampled,
+    as_sample,
+    micro_batches,
+    nothing,
+    row_tensors,
+    used_columns,
+    with_blank_image,
+)
+from vrag_nb.learning.segments import segments
 from vrag_nb.learning.step_figures import step_figures
 from vrag_nb.learning.trainers import (
-    ModelSettings,
     RestoresWeights,
     epoch_of,
-    machine_arguments,
     process_group,
     weights_are_sharded,
 )
 from vrag_nb.records import Question
-
-
-class GRPOSettings(ModelSettings):
-    """One run. Defaults follow the paper (table 5) where it states them.
-
-    questions_per_step x group_size trajectories of each process make a step; `micro_batch` of them go through the model
-    at once: eight processes of four questions learn what one of thirty-two does. warmup: a share of the steps, or from
-    1 on so many of them, after which a run can be given more steps and goes on (`extendable`). beta: weight of the KL
-    to the starting model. max_length: tokens of one trajectory, images included. iterations: how many steps use the
-    same trajectories; save_steps and steps are multiples of it. validate_every: steps between greedy rollouts of the
-    development questions. algorithm: grpo, gspo or ggpo; the last wants VimRAG's trajectories. rollouts: who acts
-    (`learning.actors`), the model in training itself or a vLLM engine on the same card, which may take the share
-    `vllm_memory` of its memory; weights that lie in parts on several cards want the latter.
-    """
-
-    out: str
-    algorithm: Algorithm = "grpo"
-    steps: int = Field(default=62, ge=1)
-    group_size: int = Field(default=5, ge=2)
-    questions_per_step: int = Field(default=32, ge=1)
-    micro_batch: int = Field(default=5, ge=1)
-    iterations: int = Field(default=1, ge=1)
-    learning_rate: float = Field(default=1e-6, gt=0)
-    warmup: float = Field(default=0.0, ge=0)
-    beta: float = Field(default=0.01, ge=0)
-    clip: float = Field(default=0.2, gt=0)
-    temperature: float = Field(default=1.0, gt=0)
-    max_new_tokens: int = Field(default=512, ge=1)
-    max_length: int = Field(default=10_240, ge=1)
-    rollout_batch: int = Field(default=16, ge=1)
-    rollouts: Literal["transformers", "vllm"] = "transformers"
-    vllm_memory: float = Field(default=0.3, gt=0, le=1)
-    validate_every: int = Field(default=10, ge=1)
-    save_steps: int = Field(default=25, ge=1)
-    report_to: list[str] = Field(default_factory=list)
-    seed: int = 0
-
-    @model_validator(mode="after")
-    def _saves_between_rollouts(self) -> GRPOSettings:
-        """A run that goes on rolls out at once, so it must not have been saved while trajectories were still in use."""
-        for name, count in (("save_steps", self.save_steps), ("steps", self.steps)):
-            if count % self.iterations:
-                raise ValueError(f"{name} {count} is no multiple of iterations {self.iterations}: make it one")
-        return self
-
-    @property
-    def extendable(self) -> bool:
-        """Whether a run of more steps begins as this one does: its warm-up is none, or counted in steps."""
-        return self.warmup == 0 or self.warmup >= 1
 
 
 class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
@@ -253,7 +209,7 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
         """
         samples, advantages, weight = self._rows(trajectories, scored, advantages)
         device = self.accelerator.device
-        batch = self._tensors(samples)
+        batch = row_tensors(samples, self.encoder, self.accelerator.device)
         batch |= {
             "advantages": advantages.to(device),
             "row_weight": torch.full((len(samples),), weight, device=device),
@@ -294,36 +250,12 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
         args: Any = self.args
         parts = args.steps_per_generation
         missing = max(1, -(-int(counts[:, -1].max()) // parts)) * parts - len(samples)
-        samples += [self._nothing(trajectories[0])] * missing
+        samples += [nothing(trajectories[0].prompt, self.encoder)] * missing
         if weights_are_sharded(self.accelerator):
             samples = [with_blank_image(one, self.encoder) for one in samples]
         order = sorted(range(len(samples)), key=lambda row: (len(samples[row].completion), len(samples[row].prompt)))
         advantages = torch.cat([advantages, advantages.new_zeros(missing)])[order]
         return [samples[row] for row in order], advantages, len(samples) * len(counts) / max(1, rewarded)
-
-    def _tensors(self, samples: Sequence[Sampled]) -> dict[str, Any]:
-        """Segments as TRL names them, (rows, tokens) each: prompts padded on the left, completions on the right; and
-        their images."""
-        device, pad_id = self.accelerator.device, self.encoder.pad_id
-
-        def padded(rows: list[list[int]], value: int, side: str) -> torch.Tensor:
-            return pad([torch.tensor(row) for row in rows], padding_value=value, padding_side=side).to(device)
-
-        prompts, completions = [one.prompt for one in samples], [one.completion for one in samples]
-        batch: dict[str, Any] = {
-            "prompt_ids": padded(prompts, pad_id, "left"),
-            "prompt_mask": padded([[1] * len(row) for row in prompts], 0, "left"),
-            "completion_ids": padded(completions, pad_id, "right"),
-            "completion_mask": padded([[1] * len(row) for row in completions], 0, "right"),
-            "tool_mask": padded([[int(own) for own in one.written] for one in samples], 0, "right"),
-        }
-        ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
-        batch["mm_token_type_ids"] = (ids == self.encoder.image_pad).int()
-        images = [image for one in samples for image in one.encoded.images]
-        if images:
-            batch |= {name: value.to(device) for name, value in self.encoder.pixel_inputs(images).items()}
-            batch["num_images"] = [len(one.encoded.images) for one in samples]
-        return batch
 
     def _samples(self, trajectory: Trajectory, scored: Scored) -> list[Sampled]:
         """The segments of a trajectory; one row without a learned token where none is there or can be encoded."""
@@ -333,7 +265,7 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
         except (ValueError, KeyError, OSError):
             samples = []
         if not samples:
-            return [self._nothing(trajectory)]
+            return [nothing(trajectory.prompt, self.encoder)]
         if self.settings.algorithm == "ggpo":
             self._metrics[self._mode]["masked_share"] += [float(one.masked) for one in found]
         return [sample.unlearned() if one.masked else sample for one, sample in zip(found, samples, strict=True)]
@@ -341,10 +273,6 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
     def _moves(self, sample: Sampled, advantage: float) -> bool:
         """Whether the row has a gradient. One of a group whose rewards are all the same has that of the KL alone."""
         return any(sample.written) and (self.settings.beta > 0 or abs(advantage) > EPSILON)
-
-    def _nothing(self, trajectory: Trajectory) -> Sampled:
-        ids = self.encoder.encode([Message("user", (Text(trajectory.prompt),))]).input_ids
-        return Sampled(ids, [self.encoder.im_end], [False], Encoded([], [], []))
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         """TRL's mean over rows, of all processes together and without those that only fill up."""
@@ -466,7 +394,7 @@ def grpo_trainer(
     rows = [{"prompt": [{"role": "user", "content": one.query}], "uid": one.uid} for one in questions]
     return MultiTurnGRPOTrainer(
         model=settings.load(),
-        args=_arguments(settings, trajectories, bool(dev_questions)),
+        args=trl_arguments(settings, trajectories, bool(dev_questions)),
         train_dataset=Dataset.from_list(rows),
         eval_dataset=Dataset.from_list(rows[:1]) if dev_questions else None,  # asked for by transformers, not used
         peft_config=settings.adapter(),
@@ -477,44 +405,4 @@ def grpo_trainer(
         questions=questions,
         dev_questions=dev_questions,
         settings=settings,
-    )
-
-
-def _arguments(settings: GRPOSettings, trajectories: int, validate: bool) -> GRPOConfig:
-    return GRPOConfig(
-        output_dir=settings.out,
-        max_steps=settings.steps,
-        num_generations=settings.group_size,
-        per_device_train_batch_size=settings.micro_batch,
-        gradient_accumulation_steps=trajectories // settings.micro_batch,
-        per_device_eval_batch_size=settings.group_size,  # TRL wants whole groups, though validation samples none
-        num_iterations=settings.iterations,
-        learning_rate=settings.learning_rate,
-        lr_scheduler_type="constant_with_warmup",
-        warmup_steps=settings.warmup,
-        beta=settings.beta,
-        epsilon=settings.clip,
-        use_bias_correction_kl=False,  # the plain estimator of the paper (verl: low_var_kl); TRL's default is another
-        loss_type="grpo",
-        importance_sampling_level="token" if settings.algorithm == "grpo" else "sequence",
-        temperature=settings.temperature,
-        max_completion_length=settings.max_length,
-        max_grad_norm=1.0,
-        gradient_checkpointing=settings.gradient_checkpointing,
-        eval_strategy="steps" if validate else "no",
-        eval_steps=settings.validate_every,
-        eval_on_start=validate,
-        bf16=torch.cuda.is_available(),
-        use_vllm=settings.rollouts == "vllm",
-        vllm_mode="colocate",
-        vllm_gpu_memory_utilization=settings.vllm_memory,
-        vllm_max_model_length=settings.max_length,
-        vllm_importance_sampling_correction=False,  # log-probabilities are recomputed, not taken from the engine
-        save_steps=settings.save_steps,
-        save_total_limit=2,
-        logging_steps=1,
-        report_to=settings.report_to or "none",
-        seed=settings.seed,
-        remove_unused_columns=False,
-        **machine_arguments(),
     )

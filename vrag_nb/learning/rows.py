@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from PIL import Image as PILImage
-from trl.trainer.utils import split_pixel_values_by_grid, unsplit_pixel_values_by_grid
+from trl.trainer.utils import pad, split_pixel_values_by_grid, unsplit_pixel_values_by_grid
 
 from vrag_nb.agent.encoding import ChatEncoder, Encoded
-from vrag_nb.agent.policy import Conversation, Image, Message
+from vrag_nb.agent.policy import Conversation, Image, Message, Text
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,36 @@ def with_blank_image(sample: Sampled, encoder: ChatEncoder) -> Sampled:
         written=[*sample.written, *[False] * len(behind)],
         encoded=replace(sample.encoded, images=seen.images),
     )
+
+
+def nothing(prompt: str, encoder: ChatEncoder) -> Sampled:
+    """A row without a learned token."""
+    ids = encoder.encode([Message("user", (Text(prompt),))]).input_ids
+    return Sampled(ids, [encoder.im_end], [False], Encoded([], [], []))
+
+
+def row_tensors(samples: Sequence[Sampled], encoder: ChatEncoder, device: torch.device) -> dict[str, Any]:
+    """Rows as TRL names them, (rows, tokens) each: prompts padded on the left, completions on the right; and their
+    images."""
+
+    def padded(rows: list[list[int]], value: int, side: str) -> torch.Tensor:
+        return pad([torch.tensor(row) for row in rows], padding_value=value, padding_side=side).to(device)
+
+    prompts, completions = [one.prompt for one in samples], [one.completion for one in samples]
+    batch: dict[str, Any] = {
+        "prompt_ids": padded(prompts, encoder.pad_id, "left"),
+        "prompt_mask": padded([[1] * len(row) for row in prompts], 0, "left"),
+        "completion_ids": padded(completions, encoder.pad_id, "right"),
+        "completion_mask": padded([[1] * len(row) for row in completions], 0, "right"),
+        "tool_mask": padded([[int(own) for own in one.written] for one in samples], 0, "right"),
+    }
+    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
+    batch["mm_token_type_ids"] = (ids == encoder.image_pad).int()
+    images = [image for one in samples for image in one.encoded.images]
+    if images:
+        batch |= {name: value.to(device) for name, value in encoder.pixel_inputs(images).items()}
+        batch["num_images"] = [len(one.encoded.images) for one in samples]
+    return batch
 
 
 def micro_batches(batch: dict[str, Any], size: int) -> Iterator[dict[str, Any]]:

@@ -42,7 +42,8 @@ from vrag_nb.agent.memory_environment import MemoryEnvironment
 from vrag_nb.agent.rollout import World, rollout
 from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.folder_lock import FolderInUseError, alone_in
-from vrag_nb.learning.grpo import GRPOSettings, MultiTurnGRPOTrainer, grpo_trainer
+from vrag_nb.learning.grpo import MultiTurnGRPOTrainer, grpo_trainer
+from vrag_nb.learning.grpo_settings import GRPOSettings
 from vrag_nb.learning.rewards import Reward
 from vrag_nb.learning.sampled_data import write_dataset, write_sharegpt
 from vrag_nb.learning.sampling import Chosen, account, choose
