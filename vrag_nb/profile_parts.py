@@ -199,8 +199,8 @@ class LearningPart(Part):
     """How an agent is trained, from a checkpoint that cannot act (`base`).
 
     train_questions, dev_questions: files, below the corpus folder or paths of their own. sft, grpo: fields of
-    `learning.sft.SFTSettings`, `learning.grpo_settings.GRPOSettings` apart from those a notebook fills in. reward: a preset
-    of `learning.rewards` or parts and gate. judge: arguments of `learning.judge.Judge`, where a part is named judge.
+    `learning.sft.SFTSettings` and `learning.grpo_settings.GRPOSettings`, but for what a notebook fills in. reward: a
+    preset of `learning.rewards` or parts and gate. judge: arguments of `learning.judge.Judge`, for a part so named.
     acting: how what was trained is run afterwards; by default as the profile's policy, which must not be an endpoint.
     dev_limit: so many development questions are rolled out before, between and after.
     """

@@ -23,7 +23,7 @@ for the answer.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from vrag_nb.agent import actions
@@ -32,7 +32,7 @@ from vrag_nb.agent.observers import CropObserver, InvalidAction, Observer, Searc
 from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.policy import Generation
 from vrag_nb.agent.prompting import fill_prompt, load_prompt
-from vrag_nb.agent.searching import Engine, in_words, search_each
+from vrag_nb.agent.searching import Engine, in_words
 from vrag_nb.agent.trajectory import (
     Observation,
     Trajectory,
@@ -42,6 +42,7 @@ from vrag_nb.agent.trajectory import (
     opening,
     recorded,
 )
+from vrag_nb.agent.turn_taking import TurnTaking
 from vrag_nb.records import Hit, Question
 
 Parser = Callable[[str], tuple[str, Action]]
@@ -54,7 +55,7 @@ def stop_after_answer_or_turns(session: Session, settings: Settings) -> bool:
     return last.action.kind == "answer" or last.forced
 
 
-class Environment:
+class Environment(TurnTaking[Session]):
     """Search, crop and answer over one corpus. Stateless and thread-safe as long as its engine is.
 
     engine: searches the corpus; None for a policy that only replays. corpus: a prepared folder, or an open PageStore.
@@ -91,24 +92,6 @@ class Environment:
         prompt = fill_prompt(self.template, question.query)
         conversation = opening(prompt, self.settings.system)
         return Session(uid or question.uid, question, prompt, conversation, forced=self.settings.max_turns == 0)
-
-    def advance(self, sessions: Sequence[Session], generations: Sequence[Generation]) -> None:
-        """Take every session one turn further, searching for all of them at once. Errors stay with their session."""
-        for session, generation in zip(sessions, generations, strict=True):
-            try:
-                self.accept(session, generation)
-            except Exception as error:  # a parser of the user's own
-                self.fail(session, f"parser: {in_words(error)}")
-        searching = [session for session in sessions if self.wants_search(session)]
-        queries = [session.turns[-1].action.query or "" for session in searching]
-        found = dict(zip(map(id, searching), search_each(self.engine, queries, self.settings.top_k), strict=True))
-        for session in sessions:
-            if session.done:  # one that failed may not even have a turn to look at
-                continue
-            try:
-                self.observe(session, found.get(id(session), []))
-            except Exception as error:  # an environment of the user's own
-                self.fail(session, f"observation: {in_words(error)}")
 
     def accept(self, session: Session, generation: Generation) -> Action | None:
         """Parse a generation into the session's next turn; None when the policy failed, which ends the session."""
@@ -163,9 +146,8 @@ class Environment:
         """The record of a session."""
         return recorded(session, self.settings.model_dump(mode="json"), policy)
 
-    def search(self, session: Session) -> list[Hit] | Exception:
-        """The hits of one session's last action, or why there are none."""
-        return search_each(self.engine, [session.turns[-1].action.query or ""], self.settings.top_k)[0]
+    def query_of(self, session: Session) -> str:
+        return session.turns[-1].action.query or ""
 
     def _show(self, session: Session, turn: Turn) -> None:
         observer = self.observers.get(turn.action.kind)

@@ -39,8 +39,9 @@ from vrag_nb.agent.observers import InvalidAction
 from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.policy import Generation, Message, Text
 from vrag_nb.agent.prompting import fill_prompt, load_prompt
-from vrag_nb.agent.searching import Engine, in_words, search_each
+from vrag_nb.agent.searching import Engine, in_words
 from vrag_nb.agent.trajectory import Observation, Trajectory, Turn, observation_message, recorded
+from vrag_nb.agent.turn_taking import TurnTaking
 from vrag_nb.records import Hit, Question
 
 Parser = Callable[[str], tuple[str, MemoryAction]]
@@ -52,7 +53,7 @@ PROMPTS: dict[MemoryKind, str] = {
 }
 
 
-class MemoryEnvironment:
+class MemoryEnvironment(TurnTaking[MemorySession]):
     """Search, memorise and answer over one corpus. Stateless and thread-safe as long as its engine is.
 
     engine: searches the corpus; None for one that only replays. corpus: a prepared folder, an open PageStore, or other
@@ -83,24 +84,6 @@ class MemoryEnvironment:
         session = MemorySession(uid or question.uid, question, prompt, MemoryGraph(question.query))
         self._new_cycle(session)
         return session
-
-    def advance(self, sessions: Sequence[MemorySession], generations: Sequence[Generation]) -> None:
-        """Take every session one step further, searching for all of them at once. Errors stay with their session."""
-        for session, generation in zip(sessions, generations, strict=True):
-            try:
-                self.accept(session, generation)
-            except Exception as error:  # a parser of the user's own
-                self.fail(session, f"parser: {in_words(error)}")
-        searching = [session for session in sessions if self.wants_search(session)]
-        queries = [(session.pending.query if session.pending else None) or "" for session in searching]
-        found = dict(zip(map(id, searching), search_each(self.engine, queries, self.settings.top_k), strict=True))
-        for session in sessions:
-            if session.done:  # one that failed may not even have a turn to look at
-                continue
-            try:
-                self.observe(session, found.get(id(session), []))
-            except Exception as error:  # an environment of the user's own
-                self.fail(session, f"observation: {in_words(error)}")
 
     def accept(self, session: MemorySession, generation: Generation) -> MemoryAction | None:
         """Parse a generation into the session's next step; None when the policy failed, which ends the session.
@@ -158,10 +141,8 @@ class MemoryEnvironment:
         """The record of a session."""
         return recorded(session, self.settings.model_dump(mode="json"), policy, session.graph.dump())
 
-    def search(self, session: MemorySession) -> list[Hit] | Exception:
-        """The hits of one session's pending search, or why there are none."""
-        query = (session.pending.query if session.pending else None) or ""
-        return search_each(self.engine, [query], self.settings.top_k)[0]
+    def query_of(self, session: MemorySession) -> str:
+        return (session.pending.query if session.pending else None) or ""
 
     # what the actions do
 
