@@ -41,10 +41,13 @@ def test_pdfs_and_images_become_pages_with_their_text(tmp_path):
     (documents / "scans").mkdir()
     Image.new("RGBA", (60, 40), (0, 0, 0, 0)).save(documents / "scans" / "a.png")
     Image.new("L", (30, 50), 7).save(documents / "fax.tiff", save_all=True, append_images=[Image.new("L", (30, 50), 9)])
+    stills = [Image.new("P", (20, 20), shade) for shade in (1, 2)]
+    stills[0].save(documents / "moving.gif", save_all=True, append_images=stills[1:])
+    Image.new("1", (20, 20), 1).save(documents / "plain.bmp")
     report = prepare(documents, corpus)
     pages = {page.page_id: page for page in read_pages(corpus)}
-    assert list(pages) == ["fax_1", "fax_2", "report_1", "report_2", "scans__a_1"]
-    assert (report.pages, report.documents, report.skipped) == (5, 3, [])
+    assert list(pages) == ["fax_1", "fax_2", "moving_1", "plain_1", "report_1", "report_2", "scans__a_1"]
+    assert (report.pages, report.documents, report.skipped) == (7, 5, [])
     assert pages["report_2"].text == "second page"
     assert pages["report_2"].image == "pages/report_2.png"
     assert (pages["report_1"].width, pages["report_1"].height) == (360, 203)  # points at 72 dpi, rounded outwards

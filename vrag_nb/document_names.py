@@ -8,7 +8,7 @@ import unicodedata
 from pathlib import PurePosixPath
 
 MAX_NAME_BYTES = 200  # leaves room for the page number and the suffix within a file system's 255
-PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff")
+PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".gif", ".bmp")
 VIDEO_SUFFIXES = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi")
 
 

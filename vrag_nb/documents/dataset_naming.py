@@ -13,9 +13,7 @@ from pathlib import PurePosixPath
 
 from pydantic import BaseModel
 
-from vrag_nb.document_names import safe_name
-
-PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".gif", ".bmp")
+from vrag_nb.document_names import PICTURE_SUFFIXES, safe_name
 
 
 class PlaceError(ValueError):
@@ -75,7 +73,7 @@ class Places:
     def _free(self, key: str) -> str:
         kind, _, name = key.partition(":")
         path = PurePosixPath(name)
-        if path.suffix.lower() in ((".pdf",) if kind == "document" else PICTURES if kind == "file" else ()):
+        if path.suffix.lower() in ((".pdf",) if kind == "document" else PICTURE_SUFFIXES if kind == "file" else ()):
             path = path.with_suffix("")
         plain = "__".join(part for part in path.parts if part not in ("/", ".", ".."))
         short = hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:8]

@@ -149,7 +149,7 @@ class PdfSource(Source):
 
 @source_kind(*PICTURE_SUFFIXES)
 class ImageSource(Source):
-    """A picture of a page, at its own resolution. A multi-page TIFF is a document of its frames."""
+    """A picture of a page, at its own resolution. A multi-page TIFF is a document of its frames, a GIF its first."""
 
     def count(self, path: Path, settings: RenderSettings) -> int:
         with _open_image(path) as image:
