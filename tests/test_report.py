@@ -308,6 +308,26 @@ def test_ablation_cells_with_and_without_predictions(folders: list[Path], tmp_pa
         ablation_table(tmp_path, "rules")
 
 
+def test_a_seed_that_an_earlier_ablation_left_is_not_counted(tmp_path: Path) -> None:
+    cells = {"search, start": [{"accuracy": 0.0}], "search, vrag": [{"seed": 0, "accuracy": 1.0}]}
+    (tmp_path / "ablations.json").write_text(json.dumps(cells))
+    for folder, correct in (("start", False), ("vrag-0", True), ("vrag-1", False), ("vrag-10", False)):
+        row = {"uid": "q0", "system": "agent_no_crop", "correct": correct}
+        report.write_jsonl(tmp_path / "search" / folder / "predictions.jsonl", [row])
+    _, cell = ablation_table(tmp_path, "rules").records()
+    assert (cell["accuracy"], cell["accuracy n"], cell["seeds"]) == (1.0, 1, 1)
+    [pair] = ablation_differences(tmp_path).rows
+    assert pair[2]["value"] == 1.0
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_a_folder_may_hold_an_evaluation_and_ablations(folders: list[Path], tmp_path: Path) -> None:
+    shutil.copytree(folders[0], tmp_path / "both")
+    (tmp_path / "both" / "ablations.json").write_text(json.dumps({"search, start": [{"accuracy": 0.5}]}))
+    _, tables = write_report_page([tmp_path / "both"], tmp_path / "out", each=0)
+    assert {"table_2", "failures"} <= {table.name for table in tables}
+
+
 # ---------------------------------------------------------------------------------------------------------------- page
 
 

@@ -190,9 +190,10 @@ def test_training_is_kept_when_it_moves_and_not_under_other_actions(
     one, moved = profile(tiny_corpus, tiny_vlm_folder), shutil.copytree(tiny_vlm_folder, tmp_path / "moved")
     stages.reinforcement(one, tiny_vlm_folder, tmp_path / "here", [question("q")], (), world)
     stages.reinforcement(one, moved, tmp_path / "there", [question("q")], (), world)
+    stages.reinforcement(one, moved, tmp_path / "there", [question("q")], (), world, report_to=["wandb"])
     short = Environment(RankedEngine(), tiny_corpus, Settings(max_turns=3, **NANO), "nano")
     stages.reinforcement(one, moved, tmp_path / "there", [question("q")], (), short)
-    assert made[0] == made[1] != made[2]
+    assert made[0] == made[1] == made[2] != made[3]
 
 
 def test_training_is_not_kept_under_another_judge(

@@ -309,7 +309,7 @@ def _read_log(log: Path | str | pd.DataFrame) -> pd.DataFrame:
 
 
 def _counted(title: str, estimates: Iterable[Estimate]) -> str:
-    counts = {int(one["n"]) for one in estimates if "n" in one}
+    counts = {int(one["n"]) for one in estimates if one.get("n") is not None}
     return f"{title} (n = {counts.pop()}, 95% intervals)" if len(counts) == 1 else f"{title} (95% intervals)"
 
 

@@ -77,11 +77,12 @@ def write_report_page(
 ) -> tuple[Path, list[Table]]:
     """Write the report of evaluation folders (`DIR` or `NAME=DIR`) to `out`; the page's path and all tables.
 
-    Folders with an ablations.json make Table 2; the others are evaluations, and one at least is needed. corpus: the
+    Folders with an ablations.json make Table 2; those with a metrics.json, and all others, are evaluations, and one at
+    least is needed. corpus: the
     prepared folder that page pictures come from; without it examples are words. each: examples of a class and system.
     Raises what `read_results` and `ablation_table` raise, ValueError when no folder is an evaluation.
     """
-    evaluated = [one for one in folders if not is_ablation(split_name(one)[1])]
+    evaluated = [one for one in folders if not is_ablation(where := split_name(one)[1]) or _evaluated(where)]
     if not evaluated:
         raise ValueError("name at least one folder of an evaluation; ablations alone have no systems to compare")
     results, out = read_results(evaluated), Path(out)
@@ -98,6 +99,10 @@ def write_report_page(
     write_json(out / "report.json", _dump(results, everything, notes))
     write_text(out / "report.html", html)
     return out / "report.html", everything
+
+
+def _evaluated(folder: Path) -> bool:
+    return (folder / "metrics.json").is_file()
 
 
 def _ablation_tables(folders: Sequence[Path], judge: str) -> list[Table]:

@@ -5,9 +5,9 @@
         differences = ablation_differences(folder)
         text = ablations_markdown(folder, "rules")
 
-The folder holds ablations.json, `{"{actions}, {reward}": [figures of a seed, ...]}`, and the evaluation of every cell
-and seed below `{actions}/{reward}-{seed}`. Where their predictions are there, accuracy has an interval over questions;
-else only the seeds' spread is known.
+The folder holds ablations.json, `{"{actions}, {reward}": [{"seed": 0, figure: ...}, ...]}`, and the evaluation of every
+cell and seed below `{actions}/{reward}-{seed}`. Where their predictions are there, accuracy has an interval over
+questions; else only the seeds' spread is known.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ def ablation_differences(folder: Path) -> Table:
     against search alone under the same reward; pairs whose predictions are not there are left out. Raises ValueError
     naming the file for one that does not hold cells.
     """
-    names = _read(folder, list)
-    scores = {name: _by_question(_predictions(Path(folder), name)) for name in names}
-    pairs = [(name, f"{_parts(name)[0]}, start") for name in names if _parts(name)[1] != "start"]
+    cells = dict(_read(folder, lambda found: list(found.items())))
+    scores = {name: _by_question(_predictions(Path(folder), name, runs)) for name, runs in cells.items()}
+    pairs = [(name, f"{_parts(name)[0]}, start") for name in cells if _parts(name)[1] != "start"]
     pairs += [(f"{actions}, vrag", f"{actions}, outcome") for actions in ("search", "search and crop")]
     pairs += [(f"search and crop, {reward}", f"search, {reward}") for reward in ("start", "outcome", "vrag")]
     rows: list[list[Cell]] = [
@@ -99,17 +99,21 @@ def _parts(name: str) -> tuple[str, str]:
     return actions, reward
 
 
-def _predictions(folder: Path, name: str) -> list[Path]:
-    """What a cell's seeds predicted; of the start there is one folder, without a seed."""
+def _predictions(folder: Path, name: str, runs: Sequence[Mapping[str, float]]) -> list[Path]:
+    """What a cell's seeds predicted; of the start there is one folder, without a seed.
+
+    Seeds that an earlier run of the ablation left in the folder are not the cell's, where its figures name theirs.
+    """
     actions, reward = _parts(name)
+    seeds = "|".join(str(run["seed"]) for run in runs if "seed" in run) or r"\d+"
+    named = re.compile(rf"{re.escape(reward)}(-({seeds}))?")  # `look-0`, not `look-conduct-0`
     where = folder / actions.replace(" ", "_")
-    named = re.compile(re.escape(reward) + r"(-\d+)?")  # `look-0`, not `look-conduct-0`
     return sorted(path for path in where.glob("*/predictions.jsonl") if named.fullmatch(path.parent.name))
 
 
 def _row(folder: Path, name: str, runs: Sequence[Mapping[str, float]]) -> list[Cell]:
     actions, reward = _parts(name)
-    found = _predictions(folder, name)
+    found = _predictions(folder, name, runs)
     accuracy = _over_seeds([run["accuracy"] for run in runs], _by_question(found) if len(found) == len(runs) else {})
     others = [_over_seeds([run[key] for run in runs if key in run]) for key in _OTHERS]
     words = "none: the checkpoint all start from" if reward == "start" else reward_words(reward)

@@ -39,6 +39,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from tqdm.auto import tqdm
+
 from vrag_nb.agent.memory_session import MemorySettings
 from vrag_nb.agent.observers import Settings
 from vrag_nb.agent.pages import PageStore
@@ -92,7 +94,7 @@ def evaluate(
     if chosen and policy is None:
         raise ValueError(f"{', '.join(one.name for one in chosen)}: a system needs a policy")
     started = time.perf_counter()
-    rankings = rank_pages(engine, questions, retrieval_queries)
+    rankings = rank_pages(engine, questions, retrieval_queries, progress=progress)
     unsearched = _failed_searches(rankings)
     retrieval = retrieval_metrics(questions, rankings, seed)
     write_jsonl(out / "retrieval.jsonl", [_retrieval_row(question, rankings) for question in questions])
@@ -149,13 +151,19 @@ def question_type(question: Question) -> str:
 
 
 def rank_pages(
-    engine: Engine, questions: Sequence[Question], queries: Queries = "question", depth: int = DEPTH
+    engine: Engine,
+    questions: Sequence[Question],
+    queries: Queries = "question",
+    depth: int = DEPTH,
+    progress: bool = True,
 ) -> dict[str, list[Hit] | Exception]:
     """The best `depth` pages of the whole corpus by uid, or why there are none; one bad query fails alone."""
     words = [question.query if queries == "question" else queries(question) for question in questions]
     found: list[list[Hit] | Exception] = []
-    for start in range(0, len(words), QUERY_CHUNK):
-        found += search_each(engine, words[start : start + QUERY_CHUNK], depth)
+    with tqdm(total=len(words), desc="searching", unit="query", disable=not progress, leave=False) as bar:
+        for start in range(0, len(words), QUERY_CHUNK):
+            found += search_each(engine, words[start : start + QUERY_CHUNK], depth)
+            bar.update(len(found) - bar.n)
     return {question.uid: hits for question, hits in zip(questions, found, strict=True)}
 
 

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 from pydantic import BaseModel
+from tqdm.auto import tqdm
 
 from vrag_nb.evaluation.metrics import Interval, recall_at_k, share_interval
 from vrag_nb.records import Hit, Question
@@ -65,6 +66,7 @@ def compare_indexes(
     cut: int = 5,
     seed: int = 0,
     work: Path | None = None,
+    progress: bool = True,
 ) -> list[ComparedIndex]:
     """See the module's docstring; the engine's own index comes first, fusion last.
 
@@ -73,7 +75,7 @@ def compare_indexes(
     they are. cut: recall@cut. work: an existing folder for what is temporary. BM25 and fusion need pages with text and
     are left out without. Raises ValueError when no question has gold pages.
     """
-    comparison = _Comparison([question for question in questions if question.gold_page_ids], cut, seed)
+    comparison = _Comparison([question for question in questions if question.gold_page_ids], cut, seed, progress)
     index, embedder = _scoring_every_page(engine.index), engine.embedder
     texts = [page.text for page in engine.pages.values()]
     encoded = comparison.words if index.manifest.kind == "text" else embedder.embed_queries(comparison.words)
@@ -126,12 +128,13 @@ def table(rows: Sequence[ComparedIndex]) -> list[dict[str, str]]:
 class _Comparison:
     """The questions, and how an index is measured by them."""
 
-    def __init__(self, questions: Sequence[Question], cut: int, seed: int) -> None:
+    def __init__(self, questions: Sequence[Question], cut: int, seed: int, progress: bool) -> None:
         if not questions:
             raise ValueError("no question has gold pages: there is nothing to compare indexes by")
         self.words = [question.query for question in questions]
         self._gold = {question.uid: question.gold_page_ids for question in questions}
         self._cut, self._seed = cut, seed
+        self._bar = tqdm(desc="comparing indexes", unit="index", disable=not progress)
 
     def ask(self, index: PageIndex, encoded: Sequence[Any]) -> tuple[Rankings, float]:
         """The rankings, and the seconds of all searches, one at a time; the first is asked twice, to warm the files."""
@@ -145,6 +148,7 @@ class _Comparison:
     ) -> ComparedIndex:
         """What was measured; `indexes`: those that were searched, whose bytes count."""
         ranked = {uid: [hit.page_id for hit in hits] for uid, hits in zip(self._gold, rankings, strict=True)}
+        self._bar.update()
         return ComparedIndex(
             name=name,
             recall=share_interval(list(recall_at_k(ranked, self._gold, self._cut).values()), self._seed),

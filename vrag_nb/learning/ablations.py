@@ -100,7 +100,7 @@ def ablate(
     limit: int | None = None,
     **changes: Any,
 ) -> dict[str, list[dict[str, float]]]:
-    """Train and evaluate cells; {row: the FIGURES of every seed}, with the start's under each of the actions.
+    """Train and evaluate cells; {row: `seed` and FIGURES of every run}, with the start's under each of the actions.
 
     chosen: by default all `cells()`. start: the checkpoint to start from, by default the profile's base. limit: test
     questions, by default as many as the profile says. changes: of GRPOSettings.
@@ -114,7 +114,8 @@ def ablate(
         if (before := f"{cell.actions}, start") not in found:
             found[before] = [measure("start", start)]
         final = train_cell(profile, engine, start, run, cell, **changes)
-        found.setdefault(cell.row, []).append(measure(f"{cell.reward}-{cell.seed}", final))
+        figures = measure(f"{cell.reward}-{cell.seed}", final)
+        found.setdefault(cell.row, []).append({"seed": cell.seed, **figures})
         write_json(out / "ablations.json", found)
     return found
 

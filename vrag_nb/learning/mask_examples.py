@@ -30,7 +30,7 @@ def mask_examples(
     Questions are tried in their order, until a search on the way to a right answer has missed. Raises ValueError where
     the planner answers none of them.
     """
-    environment = MemoryEnvironment(engine, corpus, settings)
+    environment = MemoryEnvironment(engine, corpus, settings or MemorySettings(top_k=1))  # so that some searches miss
     right: Trajectory | None = None
     for question in questions:
         [played] = rollout(MemoryPlanner([question], follow_misses=False), environment, [question], progress=False)

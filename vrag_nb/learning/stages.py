@@ -226,8 +226,9 @@ def _plain(value: Any) -> Any:
 
 
 def _without_places(settings: SFTSettings | GRPOSettings) -> dict[str, Any]:
-    """The settings less the folders and files they name, which count by what they hold: a run may be moved."""
-    return settings.model_dump(mode="json", exclude={"checkpoint", "data", "out"})
+    """The settings less what teaches nothing: where it is logged, and folders and files, which count by what they
+    hold, as a run may be moved."""
+    return settings.model_dump(mode="json", exclude={"checkpoint", "data", "out", "report_to"})
 
 
 def _weights(checkpoint: str) -> str:
