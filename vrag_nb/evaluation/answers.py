@@ -12,16 +12,17 @@ The rules, the first that applies decides:
 2. *Not answerable.* A reference that says so is met by any of a fixed list of ways of saying so and by nothing else;
    such an answer to any other reference is wrong.
 3. *Same words.* Equal after `normalise`: Unicode compatibility forms, case, white space, articles, punctuation that is
-   not inside a number or a word. The "A," of a list is no article.
+   not inside a number or a word; "&" is "and". The "A," of a list is no article.
 4. *Lists.* Both sides hold as many parts, split at ";" and line ends or, where there are none, at "and" and "," that
-   a space follows (in brackets or not, with bullets or numbers before the items or not); and the parts agree as a
-   multiset under rules 3 to 6. Order does not matter; a missing or an additional part is wrong, and so are the values
-   of named parts that have changed places.
+   a space follows, or at such commas alone ("Serbia, Bosnia and Herzegovina"); in brackets or not, with bullets or
+   numbers before the items or not; and the parts agree as a multiset under rules 3 to 6. Order does not matter; a
+   missing or an additional part is wrong, and so are the values of named parts that have changed places.
 5. *Numbers.* Both sides are one number each, with an optional sign, currency and unit. Thousands separators, trailing
-   zeros and the kind of minus mean nothing; accounting brackets negate ("(5)" is -5); a magnitude (k, M, bn,
-   thousand, million, ...) multiplies, a single letter only where it touches the digits or follows a currency ("5 m"
-   are metres). "12%" is not 0.12. Units must not contradict: "12%" is "12" and "12 percent" but not "$12", "$5 per
-   share" is "$5" but not "$5 per unit"; singular, plural and abbreviation are one unit. A bound ("10+") is no number.
+   zeros and the kind of minus mean nothing; accounting brackets negate ("(5)" is -5, "$(5) million" too); a magnitude
+   (k, M, bn, thousand, million, ...) multiplies, a single letter only where it touches the digits or follows a
+   currency ("5 m" are metres). "12%" is not 0.12. Units must not contradict: "12%" is "12" and "12 percent" but not
+   "$12", "$5 per share" is "$5" but not "$5 per unit"; singular, plural and abbreviation are one unit. A bound ("10+")
+   is no number.
    The values must be equal; with `tolerance` > 0 they may differ by that share of the reference's size, unless both
    are years (integers from 1000 to 2199 without unit, sign, separator or decimals), which are always exact.
 6. *Dates.* Both sides are one full date (2019-03-05, 5 March 2019, March 5, 2019): the same day.
@@ -38,6 +39,7 @@ import unicodedata
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
+from itertools import product
 
 NOT_ANSWERABLE = "not answerable"
 _WAYS_TO_SAY_IT = frozenset(
@@ -95,14 +97,21 @@ _BOUND = re.compile(r"\s*(?:\+|or (?:more|less|fewer|higher|lower|above|below|ov
 _ANY_CURRENCY = "|".join(map(re.escape, (*_CODES, *"$€£¥₹₩₽")))
 _NUMBER = re.compile(
     rf"(?P<sign>[-+]?)\s*(?P<currency>{_ANY_CURRENCY})?\s*(?P<sign2>[-+]?)"
-    r"(?P<digits>\d{1,3}(?:[, ']\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+)(?P<exponent>e[-+]?\d{1,3}(?![\d.]))?"
+    r"(?P<digits>\d{1,3}(?:[, ']\d{3})+(?:\.\d+)?|\d{1,2}(?:,\d{2})+,\d{3}(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+)"
+    r"(?P<exponent>e[-+]?\d{1,3}(?![\d.]))?"
     # digits belong to a unit after two letters (CO2), as a power (m^2), or as m2 and m3
     r"(?P<unit>\s*(?:%|[^\d\s.,;%])(?:[^\d,;%]|(?<=[^\W\d_]{2})\d|\^-?\d|(?<=\sm)[23])*)?"
 )
-_MONTH = re.compile(r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?(?=\s|$)")
-_DAY_COMMA = re.compile(
-    r"(?i)(\b(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?\s+\d{1,2}(?:st|nd|rd|th)?),(?=\s+\d{4}\b)"
+_NEGATED = re.compile(  # as accountants write it: the currency may stand before the brackets, % or a magnitude after
+    rf"((?:{_ANY_CURRENCY})?\s*)\(([^()]*\d[^()]*)\)(\s*(?:%|percent|{'|'.join(_MAGNITUDES)})?)"
 )
+_MONTHS = (
+    "jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?"
+    "|nov(?:ember)?|dec(?:ember)?"
+)
+_MONTH = re.compile(rf"(?:{_MONTHS})\.?(?=\s|$)")
+_DAY_COMMA = re.compile(rf"(?i)(\b(?:{_MONTHS})\.?\s+\d{{1,2}}(?:st|nd|rd|th)?),(?=\s+\d{{4}}\b)")
+_RANGE = re.compile(r"(?<=[\d%])\s+-\s+(?=[$€£¥₹]?\d)")  # "10 - 20" is "10-20"
 _ITEM = re.compile(r"\s*(?:[-*•]|\d+[.)])\s+")
 _DATE_FORMS = ("%Y-%m-%d", "%Y/%m/%d", "%d %B %Y", "%d %b %Y", "%B %d %Y", "%b %d %Y", "%d.%m.%Y")
 _COMPARED = re.compile(r"([<>]=?)\s+(?=\S)")  # "< 5" is "<5"
@@ -129,7 +138,7 @@ def _one_spelling(text: str) -> str:
 
 def normalise(text: str) -> str:
     """The words of an answer in one spelling: lower case, one space, no articles, no punctuation around words."""
-    text = _one_spelling(text).translate(_MINUS).casefold()
+    text = _RANGE.sub("-", _one_spelling(text).translate(_MINUS).casefold()).replace(" & ", " and ")
     words = [(word, _bare(word)) for word in _COMPARED.sub(r"\1", text).split()]
     words = [(word, bare) for word, bare in words if any(char.isalnum() or char in "%$€£¥₹-+<>" for char in bare)]
     last = len(words) - 1  # an answer "A" stays one, "Table A" keeps its letter, and so do "A, B" and "(a) and (b)"
@@ -173,8 +182,8 @@ def parse_number(text: str) -> Number | None:
     """The one number that `text` is, or None when it is something else (rule 5)."""
     text = _one_spelling(text).translate(_MINUS).casefold().strip().strip("\"'`;:!?*_").strip()
     text = text.removesuffix(".").removeprefix("~").strip()
-    negative = re.fullmatch(r"\((.*\d.*)\)", text)
-    match = _NUMBER.fullmatch(negative.group(1) if negative else text)
+    negative = _NEGATED.fullmatch(text)
+    match = _NUMBER.fullmatch("".join(negative.groups()) if negative else text)
     if match is None:
         return None
     try:
@@ -212,13 +221,20 @@ def _read_unit(written: str, currency: str) -> tuple[int, str]:
     words = written.strip(" .").split()
     power = 0
     alone = len(written.split()[0]) == 1 and written[0].isspace() and not currency if words else False
-    if words and words[0] in _MAGNITUDES and not alone:  # "5 m" are metres, "5m" and "$5 m" millions
-        power = _MAGNITUDES[words.pop(0)]
-    rest = " ".join(words)
-    unit = _UNITS.get(rest) or " ".join(map(_singular, words))
-    if currency and unit and unit != currency:
+    if words and words[0].rstrip(".") in _MAGNITUDES and not alone:  # "5 m" are metres, "5m" and "$5 m" millions
+        power = _MAGNITUDES[words.pop(0).rstrip(".")]
+    unit = _unit(words)
+    if currency and unit and unit.split()[0] != currency:
         return power, f"{currency} {unit}"
     return power, unit or currency
+
+
+def _unit(words: list[str]) -> str:
+    """A unit in one spelling: "percent of sales" is "% of sale"."""
+    sizes = range(len(words), 0, -1)
+    known = next((size for size in sizes if " ".join(words[:size]) in _UNITS), 0)
+    named = [_UNITS[" ".join(words[:known])]] if known else []
+    return " ".join([*named, *map(_singular, words[known:])])
 
 
 def _singular(word: str) -> str:
@@ -231,7 +247,9 @@ def _singular(word: str) -> str:
 
 def _agree(answer: str, reference: str, tolerance: float) -> bool:
     """Rules 3 to 6: the same as they stand, or part by part."""
-    return _same(answer, reference, tolerance) or _same_list(list_parts(answer), list_parts(reference), tolerance)
+    if _same(answer, reference, tolerance):
+        return True
+    return any(_same_list(*both, tolerance) for both in product(_splits(answer), _splits(reference)))
 
 
 def _same(answer: str, reference: str, tolerance: float) -> bool:
@@ -271,15 +289,22 @@ def _contradict(found: tuple[str, str], wanted: tuple[str, str]) -> bool:
     )
 
 
-def list_parts(text: str) -> list[str]:
-    """What a list holds, split at its strongest separators; a part may be a list itself."""
+def _splits(text: str) -> list[list[str]]:
+    """The ways to take a list apart: as `list_parts` does, and at commas alone, as names may hold an "and"."""
+    parts, pieces = list_parts(text), list_parts(text, at_and=False)
+    return [parts] if pieces == parts else [parts, pieces]
+
+
+def list_parts(text: str, at_and: bool = True) -> list[str]:
+    """What a list holds, split at its strongest separators; a part may be a list itself. at_and: "and" is one."""
     inner = re.fullmatch(r"\s*\[(.*)\]\s*", text, re.DOTALL)
     text = _DAY_COMMA.sub(r"\1", inner.group(1) if inner else text)
     lines = [line for line in text.splitlines() if line.strip()]
     if len(lines) > 1 and all(map(_ITEM.match, lines)):
         text = "\n".join(_ITEM.sub("", line, count=1) for line in lines)
     strong = re.search(r"[;\n]", text.strip(" ;\n"))
-    parts = re.split(r"[;\n]" if strong else r",(?=\s)|\s+and\s+|[;\n]", text)
+    weak = r",(?=\s)|\s+(?:and|&)\s+" if at_and else r",\s+(?:and\s+)?"
+    parts = re.split(r"[;\n]" if strong else weak, text.strip(" ;\n"))
     return [part.strip(" '\"") for part in parts if normalise(part)]
 
 
