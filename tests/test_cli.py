@@ -176,6 +176,42 @@ def test_evaluate_any_documents(file: Path, tmp_path: Path, capsys: pytest.Captu
     assert "no question's file_name is a document" in capsys.readouterr().err
 
 
+def test_evaluate_says_first_what_cannot_work(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    questions = [make_question("a"), make_question("b", "Which page is it?")]
+    write_questions(tmp_path / "questions.json", questions)
+    documents = [
+        "--documents",
+        tmp_path / "docs",
+        "--questions",
+        tmp_path / "questions.json",
+        "--out",
+        tmp_path / "out",
+    ]
+    assert call("evaluate", *documents, "--systems", "agnt", file=file) == 2
+    assert "unknown system 'agnt'" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists(), "before anything is prepared"
+
+    questions[0] = questions[0].model_copy(update={"reference_answer": " "})
+    write_questions(tmp_path / "questions.json", questions)
+    assert call("evaluate", *documents, "--systems", "no_retrieval", file=file) == 0
+    assert "1 questions have no reference_answer, such as 'a': left out" in capsys.readouterr().err
+    write_questions(tmp_path / "questions.json", questions[:1])
+    assert call("evaluate", *documents, "--systems", "no_retrieval", file=file) == 2
+    assert "--retrieval-only" in capsys.readouterr().err
+    assert call("evaluate", *documents, "--retrieval-only", file=file) == 0
+
+
+@pytest.mark.parametrize(("given", "count"), [([], 1), (["--limit", "2"], 2), (["--limit", "all"], 3)])
+def test_evaluate_asks_as_many_as_the_profile_says(file: Path, tmp_path: Path, given: list[str], count: int) -> None:
+    file.write_text(file.read_text() + "    evaluation: {limit: 1}\n")
+    write_questions(tmp_path / "questions.json", [make_question(name, f"{name}?") for name in "abc"])
+    documents = ["--documents", tmp_path / "docs", "--questions", tmp_path / "questions.json"]
+    assert call("evaluate", *documents, "--out", tmp_path / "out", "--retrieval-only", *given, file=file) == 0
+    assert len((tmp_path / "out" / "retrieval.jsonl").read_text().splitlines()) == count
+
+
 def test_evaluate_the_retriever_alone(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def unwanted(*arguments: object) -> None:
         raise AssertionError("a policy was loaded")

@@ -28,6 +28,7 @@ from vrag_nb.evaluation import report
 from vrag_nb.evaluation.baselines import SYSTEMS, Context, find_system
 from vrag_nb.evaluation.evaluate import evaluate, question_type
 from vrag_nb.evaluation.realdocs import evaluate_realdocs
+from vrag_nb.evaluation.result_folders import read_results
 from vrag_nb.folder_lock import FolderInUseError, alone_in
 from vrag_nb.records import MetaInfo, Question, write_questions
 
@@ -35,7 +36,7 @@ SETTINGS = Settings(max_turns=3, top_k=5, min_pixels=4 * 784, max_pixels=40 * 78
 REALDOCS = Path(os.environ.get("VRAG_NB_REALDOCS", Path(__file__).parents[2] / "shared" / "realdocs"))
 
 
-def ask(uid: str, reference: str = "42", pages: list[int] | None = None, **meta: str) -> Question:
+def ask(uid: str, reference: str = "42", pages: list[int] | None = None, **meta: Any) -> Question:
     info = MetaInfo(file_name="alpha.pdf", reference_page=[2] if pages is None else pages, **meta)
     return Question(uid=uid, query=f"What is shown in {uid}?", reference_answer=reference, meta_info=info)
 
@@ -251,6 +252,30 @@ def test_answers_made_with_something_else_are_put_aside(run, tmp_path, changed):
     run(policy=policy, systems=["agent"], **changed)
     assert sum(policy.calls) > 0
     assert len(read_trajectories(tmp_path / "out/trajectories/agent.stale.jsonl")) == 3
+
+
+def test_answers_of_ones_own_system_are_put_aside_when_its_code_changed(run, tmp_path, monkeypatch):
+    code = """from vrag_nb.evaluation.baselines import VanillaTop1
+
+
+class Own(VanillaTop1):
+    name = "own"
+    ready_made_turns = 1
+"""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for number, calls in enumerate((3, 0, 3)):
+        (tmp_path / "own_system.py").write_text(code + "\n" * (number // 2))
+        monkeypatch.delitem(sys.modules, "own_system", raising=False)
+        policy = ScriptedPolicy(sees_then_answers)
+        metrics = run(policy=policy, systems=["own_system:Own"])
+        assert sum(policy.calls) == calls
+    assert metrics["run"]["ready_made_turns"] == {"own": 1}
+    assert read_results([tmp_path / "out"]).systems[0].runs[0].ready_made == 1
+
+
+def test_what_else_the_data_set_takes_for_right_is_right(run):
+    asked = [ask("a", "forty-two", answers=["forty-two", "42"]), ask("b", "forty-two", answers="42")]
+    assert run(systems=["agent"], questions=asked)["answers"]["agent"]["accuracy"]["value"] == 0.5
 
 
 def test_what_another_process_writes_is_not_put_aside(run, tmp_path):

@@ -1,7 +1,9 @@
 """Corpus preparation: names, bad files, limits, resuming, workers that die, kill -9."""
 
 import importlib.util
+import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pymupdf
@@ -12,7 +14,10 @@ from pydantic import ValidationError
 from vrag_nb.agent.pages import PageStore
 from vrag_nb.documents.names import find_sources, resolve_questions
 from vrag_nb.documents.pages import page_image, page_path, prepare_corpus
+from vrag_nb.documents.settings import RenderSettings
+from vrag_nb.documents.sources import Block, Written, render_block
 from vrag_nb.documents.workers import TaskPool, WorkerDied
+from vrag_nb.folder_lock import FolderInUseError, alone_in
 from vrag_nb.records import MetaInfo, Page, Question, read_pages
 
 BENCHMARK = Path(__file__).parents[1] / "benchmarks" / "interruption.py"
@@ -194,6 +199,47 @@ def make_tiff(path: Path, shades: list[int], size: tuple[int, int] = (20, 30)) -
     first, *rest = [Image.new("L", size, shade) for shade in shades]
     first.save(path, save_all=True, append_images=rest)
     return path
+
+
+def test_what_the_machine_failed_is_tried_again(tmp_path, monkeypatch):
+    block = Block(make_tiff(tmp_path / "a.tif", [1, 2]), "a", 1, 2, tmp_path / "none", RenderSettings())
+    assert [(page.retry, "No such file" in page.error) for page in render_block(block)] == [(True, True)] * 2
+    (tmp_path / "broken.tif").write_bytes((tmp_path / "a.tif").read_bytes()[:200])
+    [page, *_] = render_block(replace(block, source=tmp_path / "broken.tif", pages=tmp_path))
+    assert page.error
+    assert not page.retry
+
+    documents, corpus = make_tiff(tmp_path / "documents" / "a.tif", [1, 2]).parent, tmp_path / "corpus"
+    failed = [Written(1, 20, 30, "x"), Written(2, error="No space left on device", retry=True)]
+    monkeypatch.setattr(
+        TaskPool, "run", lambda pool, task, items, *skip: ((one, failed if skip else 2) for one in items)
+    )
+    assert [(one.page, one.reason) for one in prepare(documents, corpus).skipped] == [(2, "No space left on device")]
+    monkeypatch.undo()
+    again = prepare(documents, corpus)
+    assert (again.rendered, again.pages, again.skipped) == (1, 2, [])
+
+
+def test_one_process_renders_into_a_corpus(tmp_path):
+    documents, corpus = make_tiff(tmp_path / "documents" / "a.tif", [1]).parent, tmp_path / "corpus"
+    with alone_in(corpus / ".prep"), pytest.raises(FolderInUseError, match="at work in"):
+        prepare(documents, corpus)
+    assert prepare(documents, corpus).pages == 1
+    with alone_in(corpus / ".prep"):
+        assert prepare(documents, corpus).reused == 1
+
+
+def test_a_name_that_is_not_utf8_and_a_strange_folder_stop_nothing(tmp_path):
+    documents, corpus = make_tiff(tmp_path / "documents" / "a.tif", [1]).parent, tmp_path / "corpus"
+    Path(os.fsdecode(os.fsencode(documents) + b"/K\xf6ln.pdf")).write_bytes(b"%PDF")
+    (corpus / ".prep").mkdir(parents=True)
+    (corpus / "pages" / "@eaDir").mkdir(parents=True)
+    report = prepare(documents, corpus)
+    assert [(one.file, one.reason) for one in report.skipped] == [
+        ("K\\udcf6ln.pdf", "its name is not UTF-8: rename it")
+    ]
+    assert report.pages == 1
+    assert (corpus / "pages" / "@eaDir").is_dir()
 
 
 def test_a_rerun_renders_only_what_changed(tmp_path):

@@ -504,7 +504,7 @@ def test_dropped_stop_strings_are_put_back(endpoint: Endpoint) -> None:
 
 
 def test_a_key_may_be_given_and_stays_out_of_sight(endpoint: Endpoint) -> None:
-    policy = OpenAIPolicy("refuses", endpoint.url, api_key="sk-very-secret", api_key_env="ABSENT_KEY")
+    policy = OpenAIPolicy("refuses", endpoint.url, api_key="sk-very-secret\r\n", api_key_env="ABSENT_KEY")
     [generation] = policy.generate([SHORT])
     assert "no such model" in (generation.error or "")
     assert "sk-very-secret" not in f"{generation!r} {policy!r} {policy.name}"

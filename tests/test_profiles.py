@@ -12,6 +12,7 @@ from typing import Any
 import pymupdf
 import pytest
 from conftest import RankedEngine, ScriptedPolicy, make_question
+from PIL import Image
 
 from vrag_nb.agent.environment import Environment
 from vrag_nb.agent.memory_environment import MemoryEnvironment
@@ -317,6 +318,32 @@ def test_documents_become_an_engine(file: Path, tmp_path: Path) -> None:
     assert isinstance(engine, FusedEngine)
     assert [one.index.manifest.embedder for one in engine.engines] == ["bm25", "nano-colqwen2_5"]
     assert profile.open_engine().fingerprint in engine.fingerprint
+
+
+def test_what_cannot_be_fused_is_said_by_its_field(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    Image.new("RGB", (90, 60)).save(tmp_path / "docs" / "scan.png")
+    file.write_text(file.read_text().replace("documents: docs", f"documents: {tmp_path / 'docs'}"))
+    add(
+        file,
+        "  scans:\n    extends: base\n    retriever: {kind: nano-colqwen2_5, fused_with: {kind: bm25}}\n"
+        "  twice:\n    extends: base\n    retriever: {fused_with: {kind: bm25}}\n",
+    )
+    scans = load_profile("scans", file)
+    assert scans.prepare_corpus(progress=False).pages == 1
+    with pytest.raises(ProfileError, match=r"field retriever\.fused_with: no page .* or leave fused_with out"):
+        scans.build_index(progress=False)
+    with pytest.raises(ProfileError, match=r"fused_with\.kind: bm25 is the first retriever's as well"):
+        load_profile("twice", file).build_index(progress=False)
+
+
+def test_limits_of_pages_are_the_profiles(file: Path, tmp_path: Path) -> None:
+    file.write_text(
+        file.read_text().replace("documents: docs", f"documents: {write_pdfs(tmp_path / 'docs')}, max_pages: 2")
+    )
+    report = load_profile("base", file).prepare_corpus(progress=False)
+    assert report.skipped
+    assert all("max_pages" in one.reason for one in report.skipped)
 
 
 def test_questions_are_found_beside_the_corpus_and_a_sample_is_always_the_same(file: Path, tmp_path: Path) -> None:

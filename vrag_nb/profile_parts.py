@@ -20,13 +20,15 @@ class CorpusPart(Part):
     """kind `decks`: generated below `folder`, `sizes` maps a split to (decks, questions); `documents`: read from
     the folder `documents`. dpi and format are those of the page images, video the fields of
     `documents.settings.VideoSettings`. narrated: of decks, so many of each split are filmed too
-    (`documents.narrated`)."""
+    (`documents.narrated`). max_pages, max_page_pixels: limits of `documents.settings.RenderSettings`."""
 
     folder: str
     kind: Literal["decks", "documents"] = "decks"
     documents: str | None = None
     dpi: int = Field(default=150, ge=20, le=600)
     format: Literal["png", "jpg"] = "png"
+    max_pages: int = Field(default=2000, ge=1)
+    max_page_pixels: int = Field(default=16_000_000, ge=10_000)
     video: dict[str, int | float] = Field(default_factory=dict)
     sizes: dict[str, tuple[int, int]] | None = None
     narrated: dict[str, int] = Field(default_factory=dict)

@@ -147,6 +147,8 @@ class Profile(Part):
             self.corpus.dpi,
             self.corpus.format,
             progress=progress,
+            max_pages=self.corpus.max_pages,
+            max_page_pixels=self.corpus.max_page_pixels,
             video=video,
         )
 
@@ -162,11 +164,13 @@ class Profile(Part):
             raise ProfileError(f"profile {self.name}, field retriever: {error}") from error
 
     def build_index(self, embedder: Embedder | None = None, progress: bool = True) -> BuildReport:
-        """Bring the index in step with the corpus, and that of the retriever it is fused with."""
+        """Bring the index in step with the corpus, and that of the retriever it is fused with.
+
+        Raises ProfileError where the second one cannot be built, as BM25 cannot over pages without text.
+        """
         from vrag_nb.retrieval.building import build_index
 
-        if other := self.fused:
-            other.build_index(progress=progress)
+        self.build_fused(progress)
         return build_index(
             self.corpus_folder,
             self.index_folder,
@@ -175,6 +179,16 @@ class Profile(Part):
             single_vector=self.retriever.single_vector,
             progress=progress,
         )
+
+    def build_fused(self, progress: bool = True) -> None:
+        """The index of the retriever that this one is fused with, where there is one. Raises ProfileError."""
+        if other := self.fused:
+            try:
+                other.build_index(progress=progress)
+            except ValueError as error:
+                raise ProfileError(
+                    f"profile {self.name}, field retriever.fused_with: {error}; or leave fused_with out"
+                ) from error
 
     def open_engine(self, embedder: Embedder | None = None) -> SearchEngine:
         """The search engine over the built index. Raises what `SearchEngine.open` raises."""
@@ -186,8 +200,14 @@ class Profile(Part):
 
     @property
     def fused(self) -> Profile | None:
-        """The profile with the second retriever in the place of the first; None where there is none."""
+        """The profile with the second retriever in the place of the first; None where there is none. Raises
+        ProfileError for one of the same kind, whose index would lie where the first one's does."""
         other = self.retriever.fused_with
+        if other and other.kind == self.retriever.kind and not self.retriever.server:
+            raise ProfileError(
+                f"profile {self.name}, field retriever.fused_with.kind: {other.kind} is the first retriever's as well, "
+                "and an index has one folder a kind: fuse two kinds"
+            )
         return self.model_copy(update={"retriever": other}) if other else None
 
     def search_engine(self) -> Engine:

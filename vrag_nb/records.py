@@ -91,6 +91,12 @@ class Question(BaseModel):
         return cls(uid=f"ask-{digest}", query=words, reference_answer="", meta_info=MetaInfo(file_name=""))
 
     @property
+    def right_answers(self) -> list[str]:
+        """The reference, and what else a data set takes for right (`meta_info.answers`)."""
+        others = (self.meta_info.model_extra or {}).get("answers")
+        return list(dict.fromkeys([self.reference_answer, *(map(str, others) if isinstance(others, list) else ())]))
+
+    @property
     def has_reference(self) -> bool:
         """Whether more is known of it than its words."""
         return bool(self.reference_answer or self.meta_info.file_name)

@@ -85,7 +85,7 @@ class OpenAIPolicy(Policy):
         omit: Sequence[str] = (),
         address: str | None = None,
     ) -> None:
-        self._key = api_key or endpoint_key(api_key_env)
+        self._key = api_key.strip() if api_key else endpoint_key(api_key_env)
         within = DefaultHttpxClient(event_hooks={"response": [partial(_read_within, seconds=timeout)]})
         self._client = OpenAI(
             api_key=self._key, base_url=base_url, max_retries=retries, timeout=timeout, http_client=within
@@ -228,7 +228,7 @@ def endpoint_key(api_key_env: str | None) -> str:
     """The key in the variable, or a stand-in where none is needed. Raises ValueError when the variable is not set."""
     if api_key_env is None:
         return "none-needed"
-    key = os.environ.get(api_key_env)
+    key = os.environ.get(api_key_env, "").strip()  # a line end in it would be quoted by an error, escaped
     if not key:
         raise ValueError(f"the environment variable {api_key_env} is not set: it should hold the endpoint's API key")
     return key

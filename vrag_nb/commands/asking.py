@@ -22,7 +22,7 @@ def ask(options: argparse.Namespace) -> int:
     profile = profile_of(options)
     if not options.question.strip():
         raise ValueError("the question is empty")
-    need_index(profile)
+    need_index(profile, served=True)
     agent = profile.load_agent()
 
     from vrag_nb.display.transcript import NO_ANSWER, transcript

@@ -68,8 +68,7 @@ def _build_on_cluster(profile: Profile, options: argparse.Namespace) -> BuildRep
     """The index, embedded by Ray workers; one that it is fused with is built here."""
     from vrag_nb.retrieval.cluster import Cluster, build_on_cluster
 
-    if other := profile.fused:
-        other.build_index()
+    profile.build_fused()
     report = build_on_cluster(
         profile.corpus_folder,
         profile.index_folder,

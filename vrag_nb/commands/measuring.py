@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vrag_nb.commands.options import Commands, command, positive, profile_of, say_some
+from vrag_nb.commands.options import ALL, Commands, command, positive_or_all, profile_of, say_some
 from vrag_nb.paths import project_path, shown_path
 
 if TYPE_CHECKING:
@@ -34,7 +34,12 @@ def add(commands: Commands) -> None:
     asked = one.add_mutually_exclusive_group()
     asked.add_argument("--systems", nargs="+", metavar="NAME", help="default: those of the profile")
     asked.add_argument("--retrieval-only", action="store_true", help="recall and nDCG alone: no policy is loaded")
-    one.add_argument("--limit", type=positive, help="so many questions, drawn at random")
+    one.add_argument(
+        "--limit",
+        type=positive_or_all,
+        metavar="N",
+        help='so many questions, drawn at random, or "all" (default: as many as the profile says)',
+    )
     one = command(commands, report, "report", "evaluations as one page of tables and failures", profile=False)
     one.add_argument("folders", nargs="+", metavar="RESULTS", help="folder of an evaluation or of ablations; NAME=DIR")
     one.add_argument("--out", type=Path, required=True, metavar="DIR", help="where report.html and its tables go")
@@ -53,14 +58,21 @@ def add(commands: Commands) -> None:
 def evaluate(options: argparse.Namespace) -> None:
     """Any documents, any questions: the same metrics, predictions and trajectories."""
     from vrag_nb.documents.benchmarks import read_benchmark
-    from vrag_nb.profiles import sample
+    from vrag_nb.evaluation.baselines import find_system
 
     profile, benchmark = profile_of(options), read_benchmark(options.questions, options.format)
     print(benchmark.summary())
     say_some(benchmark.bad)
+    systems = [] if options.retrieval_only else options.systems or profile.evaluation.systems
+    for name in systems:  # a misspelt name and a missing key are said before hours of preparing
+        find_system(name)
+    policy = profile.load_policy() if systems and profile.policy.kind == "openai" else None
     profile = _prepared(profile, options)
-    questions = sample(_about(benchmark, profile, options), options.limit, profile.evaluation.seed)
-    profile.build_index()
+    questions = _asked(benchmark, profile, options, judged=bool(systems))
+    if profile.retriever.server:
+        profile.build_fused()
+    else:
+        profile.build_index()
 
     from vrag_nb.evaluation.benchmark_report import write_benchmark_report
     from vrag_nb.evaluation.evaluate import evaluate as measure
@@ -70,8 +82,8 @@ def evaluate(options: argparse.Namespace) -> None:
         corpus=profile.corpus_folder,
         questions=questions,
         engine=profile.search_engine(),
-        policy=None if options.retrieval_only else profile.load_policy(),
-        systems=[] if options.retrieval_only else options.systems or profile.evaluation.systems,
+        policy=policy or (profile.load_policy() if systems else None),
+        systems=systems,
         out=options.out,
         settings=profile.task(),
         prompt=profile.agent.prompt,
@@ -80,7 +92,7 @@ def evaluate(options: argparse.Namespace) -> None:
         run_info={
             "profile": profile.name,
             "retriever": profile.retriever.kind,
-            "limit": options.limit,
+            "limit": options.limit or profile.evaluation.limit,
             "corpus": shown_path(profile.corpus_folder),
         },
     )
@@ -102,6 +114,16 @@ def _prepared(profile: Profile, options: argparse.Namespace) -> Profile:
             print(f"skipped {entry.place}: {entry.reason}", file=sys.stderr)
         say_some([f"{entry.place}: {entry.reason}" for entry in prepared.notes])
     return profile
+
+
+def _asked(benchmark: Reading, profile: Profile, options: argparse.Namespace, judged: bool) -> list[Question]:
+    """The questions that are asked: as many as are to be, judged: of those that answers can be judged by."""
+    from vrag_nb.profiles import sample
+
+    fitting = _about(benchmark, profile, options)
+    fitting = _with_reference(fitting, options.questions) if judged else fitting
+    limit = options.limit or profile.evaluation.limit
+    return sample(fitting, None if limit == ALL else limit, profile.evaluation.seed)
 
 
 def _about(benchmark: Reading, profile: Profile, options: argparse.Namespace) -> list[Question]:
@@ -127,6 +149,17 @@ def _about(benchmark: Reading, profile: Profile, options: argparse.Namespace) ->
         return fitting
     say_some([line for line in problems if "left out" not in line])  # one's own questions all count
     return questions
+
+
+def _with_reference(questions: Sequence[Question], file: Path) -> list[Question]:
+    """Those that answers can be judged by. Raises ValueError for none."""
+    judged = [question for question in questions if question.reference_answer.strip()]
+    if blank := [question.uid for question in questions if not question.reference_answer.strip()]:
+        words = f"{file}: {len(blank)} questions have no reference_answer, such as {blank[0]!r}"
+        if not judged:
+            raise ValueError(f"{words}: measure what is found with --retrieval-only, or fill them in")
+        print(f"{words}: left out", file=sys.stderr)
+    return judged
 
 
 def report(options: argparse.Namespace) -> None:

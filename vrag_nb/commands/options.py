@@ -51,9 +51,10 @@ def with_documents(options: argparse.Namespace) -> Profile:
     return profile.on_documents(documents, options.corpus) if documents else profile.in_corpus(options.corpus)
 
 
-def need_index(profile: Profile) -> None:
-    """Raises FileNotFoundError that says how the index is made, and one that it is fused with."""
-    for one in (profile, profile.fused):
+def need_index(profile: Profile, served: bool = False) -> None:
+    """Raises FileNotFoundError that says how the index is made, and one that it is fused with. served: the first one is
+    asked over HTTP where the profile names its server."""
+    for one in (None if served and profile.retriever.server else profile, profile.fused):
         if one is not None and not (one.index_folder / "manifest.json").is_file():
             raise FileNotFoundError(
                 f"profile {profile.name} has no index at {shown_path(one.index_folder)}: run `python -m vrag_nb prep "
@@ -75,6 +76,14 @@ def amount(text: str) -> float:
     if not 0 < number < float("inf"):
         raise ValueError(text)
     return number
+
+
+ALL = "all"
+
+
+def positive_or_all(text: str) -> int | str:
+    """A whole number, 1 or more, or "all"."""
+    return ALL if text == ALL else positive(text)
 
 
 def positive(text: str) -> int:

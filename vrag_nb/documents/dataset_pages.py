@@ -367,7 +367,7 @@ def _sweep(corpus: Path, pages: Sequence[Page]) -> None:
     """Remove what belongs to no page: images of an earlier data set, leftovers of a killed run."""
     wanted = {page.image for page in pages}
     for path in (corpus / "pages").iterdir():
-        if f"pages/{path.name}" not in wanted:
+        if f"pages/{path.name}" not in wanted and not path.is_dir():
             path.unlink()
     for path in (*corpus.glob(".*.partial"), *(corpus / OURS).glob(".*.partial")):
         path.unlink()

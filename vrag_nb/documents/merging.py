@@ -209,7 +209,7 @@ def _write(out: Path, merged: _Merged, report: MergeReport) -> None:
     (out / "pages.parquet").unlink(missing_ok=True)  # until it is written again this is no corpus
     wanted = {Path(image).name for page, _ in merged.pages for image in page.images}
     for path in (out / "pages").iterdir():
-        if path.name not in wanted:
+        if path.name not in wanted and not path.is_dir():
             path.unlink()
     for page, image in merged.pages:
         _link(image, out / page.image, page)

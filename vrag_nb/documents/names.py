@@ -32,6 +32,10 @@ def find_sources(documents: Path) -> tuple[dict[str, Path], dict[str, str]]:
         relative = path.relative_to(documents)
         if any(part.startswith(".") for part in relative.parts) or closed.intersection(path.parents):
             continue
+        if (said := relative.as_posix().encode("utf-8", "backslashreplace").decode()) != relative.as_posix():
+            others[said] = "its name is not UTF-8: rename it"
+            closed.add(path)
+            continue
         if path.is_symlink() and not path.exists():
             others[relative.as_posix()] = "a link to what is not there"
         elif path.is_symlink() and path.is_dir():

@@ -26,6 +26,7 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -44,6 +45,7 @@ from vrag_nb.documents.sources import (
     start_worker,
 )
 from vrag_nb.documents.workers import TaskPool, TimedOut, WorkerDied, available_cores
+from vrag_nb.folder_lock import alone_in
 from vrag_nb.records import Page, page_id, write_pages
 
 BLOCK_PAGES = 16  # pages a worker takes at once: long documents spread over all cores
@@ -106,7 +108,7 @@ def prepare_corpus(
     them); one that takes longer is given up, with its pages that were not finished. A file that
     cannot be used is named in the report with the reason; the rest goes on. Raises FileNotFoundError when there is no
     such folder, ValueError when it holds nothing to read, when a setting is out of range, or when the corpus folder is
-    not prep's to write in.
+    not prep's to write in; FolderInUseError while another process renders into it.
     """
     settings = RenderSettings(dpi, image_format, quality, max_pages, max_page_pixels, video or VideoSettings())
     if not time_limit > 0:
@@ -122,8 +124,9 @@ def prepare_corpus(
     finished, pending = _take_stock(documents, corpus, sources, settings, skipped)
     reused = len(finished)
     pool = TaskPool(workers or available_cores(), start_worker, time_limit)
-    for document, record in _render_all(documents, corpus, pending, settings, pool, progress):
-        finished[document] = record
+    with alone_in(corpus / ".prep") if pending else nullcontext():
+        for document, record in _render_all(documents, corpus, pending, settings, pool, progress):
+            finished[document] = record
     records = [finished[document] for document in sorted(finished)]
     _sweep(corpus, finished)
     report = PrepReport(
@@ -259,7 +262,7 @@ def _blocks(path: Path, document: str, count: int, pages: Path, settings: Render
 
 
 def _render_blocks(pool: TaskPool, blocks: list[Block], progress: bool) -> Iterator[tuple[str, list[Written], bool]]:
-    """Each document with its pages, once its last block is done, and whether a worker died on one of them."""
+    """Each document with its pages, once its last block is done, and whether the machine may have failed it."""
     left = Counter(block.document for block in blocks)
     written: dict[str, list[Written]] = {document: [] for document in left}
     crashed: set[str] = set()
@@ -268,8 +271,9 @@ def _render_blocks(pool: TaskPool, blocks: list[Block], progress: bool) -> Itera
     with tqdm(total=total, unit="page", desc="rendering", disable=not progress or not blocks) as bar:
         for block, result in pool.run(render_block, blocks, lambda block: slow.get(block.document)):
             document = block.document
-            if isinstance(result, WorkerDied):
+            if isinstance(result, WorkerDied) or any(page.retry for page in result):
                 crashed.add(document)
+            if isinstance(result, WorkerDied):
                 if isinstance(result, TimedOut):
                     slow[document] = result
                 result = [Written(page, error=str(result)) for page in range(block.first, block.last + 1)]
@@ -310,7 +314,7 @@ def _fill_record(record: DocumentRecord, document: str, written: Iterable[Writte
 
 
 def _keep(corpus: Path, document: str, record: DocumentRecord, retry: bool) -> None:
-    """Store the record; not where a worker died, which may have been the machine's fault: the next run tries again."""
+    """Store the record; not where a worker died or a disk was full, the machine's fault: the next run tries again."""
     if retry:
         (corpus / ".prep" / f"{document}.json").unlink(missing_ok=True)
     else:
@@ -321,10 +325,10 @@ def _sweep(corpus: Path, finished: dict[str, DocumentRecord]) -> None:
     """Remove what belongs to no finished document: dropped or shrunk documents, leftovers of a killed run."""
     wanted = {image for record in finished.values() for page in record.pages for image in page.images}
     for path in (corpus / "pages").iterdir():
-        if f"pages/{path.name}" not in wanted:
+        if f"pages/{path.name}" not in wanted and not path.is_dir():  # a file manager may keep a folder there
             path.unlink()
     for path in (corpus / ".prep").iterdir():
-        if path.name.removesuffix(".json") not in finished:
+        if path.name.removesuffix(".json") not in finished and not path.is_dir():
             path.unlink()
     for path in corpus.glob(".*.partial"):
         path.unlink()

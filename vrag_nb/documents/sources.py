@@ -304,6 +304,7 @@ class Written:
     text: str = ""
     note: str = ""
     error: str = ""
+    retry: bool = False  # the machine may be at fault, and another run is to try again
     video: Clip | None = None
 
 
@@ -322,11 +323,18 @@ def _end_with_parent() -> None:
 
 
 def count_pages(source: Path, settings: RenderSettings) -> int | str:
-    """The number of pages of a source file, or the reason why it cannot be used."""
+    """The number of pages of a source file, or the reason why it cannot be used. Raises where the machine failed."""
     try:
         return source_for(source).count(source, settings)
     except (SourceError, OSError, MemoryError) as error:
+        if _of_the_machine(error):
+            raise
         return in_words(error)
+
+
+def _of_the_machine(error: Exception) -> bool:
+    """Whether the disk or the memory failed and not the file; an image that ends early is an OSError without errno."""
+    return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno is not None)
 
 
 def render_block(block: Block) -> list[Written]:
@@ -338,7 +346,8 @@ def render_block(block: Block) -> list[Written]:
         for number, page in zip(numbers, rendered, strict=True):
             written.append(_write_page(block, number, page))
     except (SourceError, OSError, MemoryError) as error:
-        written += [Written(number, error=in_words(error)) for number in numbers[len(written) :]]
+        lost, retry = numbers[len(written) :], _of_the_machine(error)
+        written += [Written(number, error=in_words(error), retry=retry) for number in lost]
     return written
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from pydantic import BaseModel
 
 from vrag_nb.agent.trajectory import Trajectory
-from vrag_nb.evaluation.answers import is_correct
+from vrag_nb.evaluation.answers import is_right
 from vrag_nb.evaluation.metrics import Interval, share_interval
 from vrag_nb.evaluation.report import estimate_text, markdown_table
 
@@ -84,7 +84,7 @@ def agreements(verdicts: Mapping[str, Verdicts], seed: int = 0) -> list[Agreemen
 def rule_verdicts(trajectories: Sequence[Trajectory], tolerance: float = 0.0) -> dict[str, bool | None]:
     """What the rules of `evaluation.answers` say; None for a trajectory without reference."""
     return {
-        one.uid: None if one.reference is None else is_correct(one.answer, one.reference.reference_answer, tolerance)
+        one.uid: None if one.reference is None else is_right(one.answer, one.reference, tolerance)
         for one in trajectories
     }
 

@@ -5,6 +5,7 @@
     is_correct("12%", "12")                    True   (the unit is left out on one side)
     is_correct("12%", "$12")                   False  (two units that contradict each other)
     is_correct("2019", "2018", tolerance=0.01) False  (a year is a name, never a quantity)
+    is_right("both", question)                 True   where the data set names it beside the reference
 
 The rules, the first that applies decides:
 
@@ -40,6 +41,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from itertools import product
+
+from vrag_nb.records import Question
 
 NOT_ANSWERABLE = "not answerable"
 _WAYS_TO_SAY_IT = frozenset(
@@ -176,6 +179,11 @@ def is_correct(answer: str | None, reference: str, tolerance: float = 0.0) -> bo
     if is_not_answerable(reference) or is_not_answerable(answer):
         return is_not_answerable(reference) and is_not_answerable(answer)
     return _agree(answer, reference, tolerance)
+
+
+def is_right(answer: str | None, question: Question, tolerance: float = 0.0) -> bool:
+    """Whether `answer` is one of the question's right answers. Raises what `is_correct` raises."""
+    return any(is_correct(answer, one, tolerance) for one in question.right_answers)
 
 
 def parse_number(text: str) -> Number | None:

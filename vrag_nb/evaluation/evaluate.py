@@ -33,6 +33,7 @@ not in it.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -48,7 +49,7 @@ from vrag_nb.agent.policy import Policy
 from vrag_nb.agent.prompting import load_prompt
 from vrag_nb.agent.searching import Engine, in_words, search_each
 from vrag_nb.agent.trajectory import Trajectory, TrajectoryLog, write_trajectories
-from vrag_nb.evaluation.answers import is_correct
+from vrag_nb.evaluation.answers import is_right
 from vrag_nb.evaluation.baselines import Context, System, find_system
 from vrag_nb.evaluation.metrics import Interval, bootstrap, ndcg_at_k, paired_bootstrap, recall_at_k, share_interval
 from vrag_nb.evaluation.per_question import conduct, pages_seen
@@ -105,7 +106,7 @@ def evaluate(
         context = context_of(policy, engine, PageStore(corpus), settings, prompt, **shown)
         shared = _identity(context, settings)
         for system in chosen:
-            identity = {**shared, "prompt": _digest(load_prompt(system.template(context)))}
+            identity = {**shared, "prompt": _digest(load_prompt(system.template(context))), **_own_code(system)}
             found[system.name], seconds[system.name] = _run(system, context, questions, out / "trajectories", identity)
     rows = [_prediction(name, one, question) for name in found for one, question in _pairs(found[name], questions)]
     write_jsonl(out / "predictions.jsonl", rows)
@@ -115,6 +116,7 @@ def evaluate(
         "policy": policy.name if policy else None,
         "prompt": Path(prompt).name,
         "settings": settings.model_dump(mode="json"),
+        "ready_made_turns": {one.name: one.ready_made_turns for one in chosen},
     }
     about |= {"failed_searches": len(unsearched), "failed_search": unsearched[0]} if unsearched else {}
     metrics = {
@@ -286,6 +288,17 @@ def _identity(context: Context, settings: Settings | MemorySettings) -> dict[str
     }
 
 
+def _own_code(part: object) -> dict[str, str]:
+    """The code of a system or policy of somebody's own, which may be edited between two runs."""
+    cls = type(part)
+    if cls.__module__.startswith("vrag_nb."):
+        return {}
+    try:
+        return {"code": _digest(Path(inspect.getfile(cls)).read_text(encoding="utf-8"))}
+    except (OSError, TypeError):  # defined in a notebook
+        return {}
+
+
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -296,7 +309,7 @@ def _policy_identity(policy: Policy) -> dict[str, Any]:
     identity = {name: getattr(policy, name) for name in names if hasattr(policy, name)}
     if (views := getattr(policy, "views", 1)) > 1:
         identity["views"] = views
-    identity |= getattr(policy, "identity", {})
+    identity |= {**getattr(policy, "identity", {}), **_own_code(policy)}
     folder = str(getattr(getattr(policy, "model", None), "name_or_path", "") or getattr(policy, "folder", ""))
     if folder and Path(folder).is_dir():
         identity["weights"] = fingerprint_folder(Path(folder))
@@ -314,7 +327,7 @@ def _scores(trajectories: Sequence[Trajectory], questions: Sequence[Question]) -
 
 
 def _is_right(trajectory: Trajectory, question: Question) -> bool:
-    return trajectory.status == "answered" and is_correct(trajectory.answer, question.reference_answer)
+    return trajectory.status == "answered" and is_right(trajectory.answer, question)
 
 
 def _comparisons(

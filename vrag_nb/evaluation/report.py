@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from vrag_nb.agent.trajectory import Trajectory
-from vrag_nb.evaluation.answers import is_correct
+from vrag_nb.evaluation.answers import is_right
 
 Estimate = Mapping[str, Any]  # {value, low, high, n}
 UNBROKEN = 240  # columns of what is no terminal
@@ -117,10 +117,10 @@ def write_figures(folder: Path, metrics: Mapping[str, Any], trajectories: Mappin
 
 
 def verdict(trajectory: Trajectory) -> bool | None:
-    """Whether a trajectory's answer is right under `answers.is_correct`; None without a reference."""
+    """Whether a trajectory's answer is right under `answers.is_right`; None without a reference."""
     if trajectory.reference is None:
         return None
-    return is_correct(trajectory.answer, trajectory.reference.reference_answer)
+    return is_right(trajectory.answer, trajectory.reference)
 
 
 def write_json(path: Path, data: Any) -> None:

@@ -131,7 +131,8 @@ def read_results(folders: Sequence[str | Path]) -> Results:
             raise ValueError(f"{shown_path(folder)} is given twice")
         metrics[folder] = read_metrics(folder)
         for system, rows in read_predictions(folder / "predictions.jsonl").items():
-            runs.setdefault((name, system), []).append(_run(folder, system, rows))
+            ready_made = _ready_made(system, metrics[folder]["run"])
+            runs.setdefault((name, system), []).append(_run(folder, system, rows, ready_made))
     systems = [
         SystemResult(f"{name}: {system}" if name else system, system, found) for (name, system), found in runs.items()
     ]
@@ -165,8 +166,8 @@ def read_metrics(folder: Path) -> dict[str, Any]:
     return dict(found)
 
 
-def _run(folder: Path, system: str, rows: Mapping[str, Mapping[str, Any]]) -> Run:
-    path, ready_made = folder / "trajectories" / f"{system}.jsonl", _ready_made(system)
+def _run(folder: Path, system: str, rows: Mapping[str, Mapping[str, Any]], ready_made: int) -> Run:
+    path = folder / "trajectories" / f"{system}.jsonl"
     everything = read_trajectories(path) if path.is_file() else []
     places = {one.uid: place for place, one in enumerate(everything)}
     kept = {one.uid: one for one in everything if one.uid in rows}
@@ -185,7 +186,11 @@ def _run(folder: Path, system: str, rows: Mapping[str, Mapping[str, Any]]) -> Ru
     return Run(folder, system, rows, kept, places, ready_made, measures)
 
 
-def _ready_made(system: str) -> int:
+def _ready_made(system: str, run: Mapping[str, Any]) -> int:
+    """How many turns a system begins with that are not the model's, as its evaluation says; of an older one, as its
+    class does."""
+    if system in (said := run.get("ready_made_turns", {})):
+        return int(said[system])
     try:
         return find_system(system).ready_made_turns
     except ValueError:  # a class of somebody's own, evaluated under its own name

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from vrag_nb.agent.geometry import Box, iou
 from vrag_nb.agent.trajectory import Trajectory
-from vrag_nb.evaluation.answers import is_correct
+from vrag_nb.evaluation.answers import is_right
 
 Part = Callable[[Trajectory], float]
 
@@ -42,8 +42,8 @@ class BatchPart(Protocol):
 
 
 def outcome(trajectory: Trajectory) -> float:
-    """1 for the right answer by rule (`evaluation.answers.is_correct`), else 0; no answer is wrong."""
-    return float(is_correct(trajectory.answer, _reference(trajectory).reference_answer))
+    """1 for the right answer by rule (`evaluation.answers.is_right`), else 0; no answer is wrong."""
+    return float(is_right(trajectory.answer, _reference(trajectory)))
 
 
 def pattern(trajectory: Trajectory) -> float:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vrag_nb.agent.trajectory import Trajectory
-from vrag_nb.evaluation.answers import is_correct
+from vrag_nb.evaluation.answers import is_right
 from vrag_nb.records import Question
 
 
@@ -43,7 +43,7 @@ def fault(trajectory: Trajectory, turns: tuple[int, int] = (2, 6)) -> str | None
     kinds = action_kinds(trajectory)
     if trajectory.status == "error":
         return "error"
-    if trajectory.reference is None or not is_correct(trajectory.answer, trajectory.reference.reference_answer):
+    if trajectory.reference is None or not is_right(trajectory.answer, trajectory.reference):
         return "wrong answer"
     replies = [reply for turn in trajectory.turns if turn.memory for reply in turn.memory.replies]
     if "invalid" in kinds or any(reply.notice for reply in replies):
