@@ -104,13 +104,13 @@ def main() -> None:
     parser.add_argument("--dev-limit", type=int, default=48)
     options = parser.parse_args()
     profile, out = load_profile(options.profile), project_path(options.out)
-    engine, start = profile.open_engine(), project_path(options.start)
+    engine, start, run = profile.search_engine(), project_path(options.start), project_path(options.run)
     budget = {"steps": options.steps, "validate_every": options.every}
     budget |= {"questions_per_step": options.questions_per_step}
     runs = {
         name: [
             trained(
-                profile, engine, start, project_path(options.run) / f"{name}-{seed}", options.dev_limit,
+                profile, engine, start, run / f"{name}-{seed}-dev{options.dev_limit}", options.dev_limit,
                 algorithm=name, seed=seed, **budget,
             )
             for seed in options.seeds

@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from made_with import digest
 from PIL.Image import Image
 from PIL.Image import new as new_image
 from tables import bracketed, tell
@@ -288,8 +289,10 @@ def main() -> None:
         elsewhere |= in_vain(joined, asked)
         questions[split] = sample([one for one in joined if one.query in elsewhere], options.questions, 0)
     settings = MemorySettings(memory="graph", max_steps=options.generations, top_k=1, min_pixels=784, max_pixels=3136)
-    world = MemoryEnvironment(Remembering(profile.search_engine()), Unseen(profile.corpus_folder), settings)
+    engine: Any = profile.search_engine()
+    world = MemoryEnvironment(Remembering(engine), Unseen(profile.corpus_folder), settings)
     told = {name: value for name, value in vars(options).items() if name not in ("out", "seeds")}
+    told |= {"engine": engine.fingerprint, "pages_of": digest(profile.corpus_folder / "pages.parquet")}
     runs = kept(out / "credit.json", told)
     for seed in tqdm(range(min(map(len, runs.values())), options.seeds), desc="seeds"):
         logs = {name: trained(world, questions, elsewhere, name, seed, options) for name in runs}

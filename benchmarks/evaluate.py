@@ -148,7 +148,7 @@ def main() -> int:
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
     profile = load_profile(arguments.profile)
-    engine = profile.open_engine()
+    engine = profile.search_engine()
     questions = sample(profile.questions(), arguments.questions, 1)
     engine.search([questions[0].query], 1)  # the first search pays for reading the index
     system, many = arguments.system, arguments.concurrency

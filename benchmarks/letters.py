@@ -18,11 +18,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from made_with import digest
 from tables import tell
 from torch import nn
 from tqdm import trange
 from transformers import Qwen2_5_VLForConditionalGeneration
 
+from vrag_nb.learning.stages import claim
 from vrag_nb.nano.cells import ACROSS, COLUMNS, DOWN, READABLE, ROWS, CellHead, as_grid, cell_loss
 from vrag_nb.nano.plan import Recipe, corpus_deck, mixed_deck
 from vrag_nb.nano.seeing import StillTower, scaled
@@ -94,6 +96,7 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     torch.set_flush_denormal(True)
     recipe = Recipe()
+    claim(options.work, {"decks": digest(recipe.corpus / "decks.json")})
     lessons = draw_windows(options.work / "train", partial(mixed_deck, recipe), 6, processes=2)
     asked = draw_windows(options.work / options.split, partial(corpus_deck, recipe, split=options.split), 6, printed=0)
     targets = torch.from_numpy(lessons.pick(range(len(lessons)))[1]).flatten(0, 1)

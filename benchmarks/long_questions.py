@@ -110,7 +110,7 @@ def play(
     evaluate(
         corpus=profile.corpus_folder,
         questions=questions,
-        engine=profile.open_engine(),
+        engine=profile.search_engine(),
         policy=policy,
         systems=[name],
         out=out,

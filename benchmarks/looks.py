@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from made_with import keep_rollouts
 from tables import bracketed, tell
 
 from vrag_nb.agent.actions import Action
@@ -54,6 +55,7 @@ def looks(profile: Profile, questions: list[Question], views: int, run: Path) ->
     """The ten trajectories of each question, the agent's own first."""
     policy = profile.with_policy_options(views=views).load_policy()
     own: Any = profile.load_agent(policy).environment
+    keep_rollouts(run, profile, own.engine)
     environment = Elsewhere(own.engine, own.pages, own.settings, profile.agent.prompt)
     samples, concurrency = len(CORNERS) + 1, profile.evaluation.concurrency
     found = rollout(

@@ -2,7 +2,8 @@
 
     python benchmarks/nano_speed.py [--questions 48] [--pages 48] [--threads 2] [--out results/benchmarks]
 
-The agent works through questions of the test split in batches, and one question at a time beside it. The retriever
+The agent works through questions of the test split in batches, and one question at a time, each with a policy of its
+own. The retriever
 indexes all pages of the corpus anew as `vrag_nb index` does it, images read and files written, and embeds `--pages` of
 them one at a time. Needs the prepared corpus and index (`make run`).
 """
@@ -36,12 +37,15 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def agent_row(profile: Profile, count: int) -> list[str]:
-    agent = profile.load_agent()
-    environment: World[Any] = agent.environment
+    environment: World[Any] = profile.load_environment()
     questions = sample(profile.questions(), count)
 
     def ask(concurrency: int) -> float:
-        return seconds(lambda: rollout(agent.policy, environment, questions, concurrency=concurrency, progress=False))
+        policy = profile.load_policy()  # its own, or the second one would find what the first one has seen
+        try:
+            return seconds(lambda: rollout(policy, environment, questions, concurrency=concurrency, progress=False))
+        finally:
+            policy.close()
 
     together, single = ask(profile.evaluation.concurrency), ask(1)
     return ["agent, questions", f"{count}", f"{count / together:.2f}", f"{count}", f"{count / single:.2f}"]

@@ -30,7 +30,8 @@ SEARCHED = (
     "The pages of the default index, then pages put together from runs of their patches and moved by noise, "
     "{patches} patches of 128 dimensions each; {queries} test questions, {threads}. Recall against exact "
     "MaxSim in float32; the peer is colpali-engine's `score_multi_vector`, all queries in one call, in "
-    "bfloat16 or float32, whichever is faster. all: every page by its codes."
+    "bfloat16 or float32, whichever is faster. p50 and p95 are of one query a call. all: every page by its codes, all "
+    "queries in one call."
 )
 GAINS = ("nano-look", "nano-brief")  # runs of one trained cell
 ENDS = ("lowest", "highest")
@@ -205,8 +206,9 @@ def by_seeds(title: str, name: str) -> str:
     run = next(iter(results.folders.values()))["run"]
     rows = [[one.name, *_over_seeds(one)] for one in results.systems]
     wanted = " ".join(one.name for one in results.systems)
+    limit = f"--limit {run['limit']} " if run["limit"] else ""
     command = (
-        f"python benchmarks/table_1.py --profile {run['profile']} --limit {run['limit']} --systems {wanted} "
+        f"python benchmarks/table_1.py --profile {run['profile']} {limit}--systems {wanted} "
         f"--seeds {' '.join(folder.name.removeprefix('seed-') for folder in folders)} --out results/{name}"
     )
     about = (
@@ -305,8 +307,7 @@ def searched(rows: Sequence[Mapping[str, Any]]) -> str:
                 f"{row['pages']:,}",
                 row["candidates"],
                 f"{row['recall']:.3f}",
-                f"{row['p50']:.0f}",
-                f"{row['p95']:.0f}",
+                *("–" if row["candidates"] == "all" else f"{row[one]:.0f}" for one in ("p50", "p95")),
                 f"{row['ratio']:.0f}",
                 f"1/{1 / row['disk_share']:.1f}",
                 f"{row['memory_bytes_a_page'] * row['pages'] / 1e6:.0f}",

@@ -41,6 +41,7 @@ import faiss
 import numpy as np
 import torch
 from colpali_engine.utils.processing_utils import BaseVisualRetrieverProcessor
+from made_with import digest
 from rich.console import Console
 from rich.table import Table
 from threadpoolctl import threadpool_limits
@@ -48,6 +49,7 @@ from threadpoolctl import threadpool_limits
 from vrag_nb.display import figures
 from vrag_nb.evaluation.report import write_json
 from vrag_nb.profiles import load_profile, sample
+from vrag_nb.provenance import hardware
 from vrag_nb.records import read_pages
 from vrag_nb.retrieval.compact import CompactIndex, sample_queries, write_compact
 from vrag_nb.retrieval.index import VectorIndex, best, maxsim, open_index
@@ -56,6 +58,7 @@ from vrag_nb.retrieval.storage import Compression, IndexedPage, Manifest, commit
 DIM, TOP = 128, 10
 CHUNK = 64  # pages drawn and scored together
 KINDS = ("real", "perturbed", "synthetic")
+ALL = "all"  # instead of a number of candidates: every page by its codes
 FILE = "search.json"
 SETTINGS = (
     "candidates", "keep", "patches", "peer_pages", "profile", "queries", "seed", "threads", "vector_bytes",
@@ -278,7 +281,7 @@ def measure(corpus: Corpus, folder: Path, options: argparse.Namespace) -> list[R
                 corpus=corpus.name,
                 pages=corpus.count,
                 patches=patches,
-                candidates=str(candidates or "all"),
+                candidates=str(candidates or ALL),
                 recall=float(np.mean([len(a & b) / len(a) for a, b in zip(wanted, found, strict=True)])),
                 p50=float(np.median(seconds)) * 1000,
                 p95=float(np.quantile(seconds, 0.95)) * 1000,
@@ -310,7 +313,8 @@ def print_table(rows: Sequence[Row]) -> None:
     )  # fmt: skip
     for row in rows:
         table.add_row(
-            row.corpus, f"{row.pages:,}", row.candidates, f"{row.recall:.3f}", f"{row.p50:.1f}", f"{row.p95:.1f}",
+            row.corpus, f"{row.pages:,}", row.candidates, f"{row.recall:.3f}",
+            *("–" if row.candidates == ALL else f"{one:.1f}" for one in (row.p50, row.p95)),
             f"{row.queries_a_second:.1f}", f"{row.ratio:.1f}", f"{row.ratio_one_by_one:.1f}",
             f"{row.disk_bytes_a_page:,.0f}", f"1/{1 / row.disk_share:.1f}", f"{row.memory_bytes_a_page:,.0f}",
             f"{row.build_seconds:.0f}",
@@ -340,6 +344,8 @@ def draw(rows: Sequence[Row], title: str) -> figures.Picture:
         alike = place > 2  # whatever is searched, the index is the same
         for colour, candidates in zip(figures.SERIES, dict.fromkeys(row.candidates for row in rows), strict=False):
             line = [row for row in rows if row.candidates == candidates]
+            if name.startswith("Latency"):
+                line = [row for row in line if row.candidates != ALL]
             for field, style, factor in fields:
                 values = [getattr(row, field) * factor for row in line]
                 label = candidates if style == "-" else None
@@ -375,6 +381,8 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     faiss.omp_set_num_threads(options.threads)
     settings = {name: getattr(options, name) for name in SETTINGS}
+    settings["index"] = digest(load_profile(options.profile).index_folder / "manifest.json")
+    settings["cpu"] = hardware()["cpu"]
     rows = measured(options.out, settings)
     with threadpool_limits(options.threads):
         for corpus in corpora(options):

@@ -30,7 +30,7 @@ from transformers import Qwen2_5_VLForConditionalGeneration
 
 from vrag_nb.attention import use_block_attention
 from vrag_nb.display import figures
-from vrag_nb.evaluation.metrics import bootstrap
+from vrag_nb.evaluation.metrics import Interval
 from vrag_nb.nano.deck_tasks import DeckPool, DeckTasks
 from vrag_nb.nano.glyphs import letter_targets
 from vrag_nb.nano.model import FACTOR, NanoSize, build_nano_vlm, build_processor
@@ -88,8 +88,9 @@ def letters_right(
             told = reader.letters(tokens[kinds[:, 1]], places).argmax(-1)
             right.append(int((told == kinds[:, 0]).sum()))
             counts.append(len(kinds))
-    shares = np.array(right) / np.mean(counts)  # a window counts by its letters
-    return bracketed(bootstrap(shares.tolist()))
+    drawn = np.random.default_rng(0).integers(0, len(counts), (2000, len(counts)))
+    low, high = np.quantile(np.array(right)[drawn].sum(1) / np.array(counts)[drawn].sum(1), (0.025, 0.975))
+    return bracketed(Interval(value=sum(right) / sum(counts), low=low, high=high, n=len(counts)))
 
 
 def median_seconds(work: Callable[[], object], repeat: int = 7) -> float:
@@ -172,6 +173,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out", type=Path, help="folder for sizes.md and sizes.png")
     options = parser.parse_args()
+    options.work = options.work / f"{options.minutes:g}-minutes"  # a candidate trained for longer is another one
     torch.set_num_threads(options.threads)
     windows = development_windows(Recipe().corpus, seed=0)
     rows = [measure(name, CANDIDATES[name], options.minutes, options.work, windows) for name in options.sizes]

@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/table_1"))
     options = parser.parse_args()
     profile = load_profile(options.profile).with_policy_options(temperature=options.temperature)
-    engine, out = profile.open_engine(), project_path(options.out)
+    engine, out = profile.search_engine(), project_path(options.out)
     questions, folders = profile.questions(options.limit), []
     policy = profile.load_policy()
     systems = options.systems or ([*TEXT, *VISUAL] if profile.agent.kind == "vrag" else profile.evaluation.systems)

@@ -18,6 +18,7 @@ from trl import GRPOConfig, GRPOTrainer
 from vrag_nb.agent.environment import Environment
 from vrag_nb.agent.policy import Generation, Image, Message
 from vrag_nb.agent.prompting import fill_prompt
+from vrag_nb.learning.trainers import freeze
 from vrag_nb.paths import project_path
 from vrag_nb.profiles import Profile
 from vrag_nb.records import Question
@@ -141,8 +142,10 @@ def stock_trainer(
         "save_strategy": "no",
         "report_to": "none",
     }
+    model = AutoModelForImageTextToText.from_pretrained(checkpoint, dtype=torch.float32)
+    freeze(model, vision=True, projector=True)  # as GRPOSettings does: both learn the same weights
     return GRPOTrainer(
-        model=AutoModelForImageTextToText.from_pretrained(checkpoint, dtype=torch.float32),
+        model=model,
         reward_funcs=length_reward,
         args=GRPOConfig(**{**settings, **options}),
         train_dataset=Dataset.from_list(prompts(environment, questions)),

@@ -14,6 +14,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from made_with import keep_rollouts
 from tables import bracketed, tell
 
 from vrag_nb.agent.rollout import rollout
@@ -29,8 +30,8 @@ HEAD = ["views", "right", "difference", "right where the gold pages were seen"]
 def attempts(profile: Profile, questions: list[Question], views: int, run: Path) -> list[Trajectory]:
     """The agent's trajectories on the questions, with so many views."""
     policy = profile.with_policy_options(views=views).load_policy()
-    agent = profile.load_agent(policy)
-    environment: Any = agent.environment
+    environment: Any = profile.load_agent(policy).environment
+    keep_rollouts(run, profile, environment.engine)
     out, concurrency = run / f"views-{views}.jsonl", profile.evaluation.concurrency
     return rollout(policy, environment, questions, out, concurrency=concurrency)
 

@@ -132,6 +132,17 @@ def test_the_two_stages_find_what_the_exact_search_finds(tmp_path):
     assert set(found(staged.search(["word7"], 3, within=inside)[0])) <= inside
 
 
+def test_pages_that_are_all_alike_fill_the_list(tmp_path):
+    """Few of them hold all the vectors that stage one looks at."""
+    corpus = make_corpus(tmp_path / "corpus", ["word3 " * 16] * 60)
+    build(corpus, tmp_path / "index", Toy())
+    staged = SearchEngine.open(corpus, tmp_path / "index", Toy(), exact=False)
+    assert isinstance(staged.index, MultiVectorIndex)
+    staged.index.candidates = 2
+    assert len(staged.index.nearest(Toy().embed_queries(["word3"])[0], 5)) < 5
+    assert len(staged.search(["word3"], 5)[0]) == 5
+
+
 # --- engine -----------------------------------------------------------------------------------------------------------
 
 
@@ -167,6 +178,7 @@ def test_scripts_without_blanks_are_searched_by_pairs(tmp_path):
         *("東京", "京都", "都庁", "庁の", "pdf", "カメ", "メラ", "v2"),
     ]
     assert words("ที่ดิน") == ["ที", "ี่", "่ด", "ดิ", "ิน"]
+    assert words("हिन्दी भाषा বাংলা infor\u00admation") == ["हिन्दी", "भाषा", "বাংলা", "information"]
     assert words("한국어 문서 naïve_x 1,234.5 Ünï ½") == ["한국어", "문서", "naïve_x", "1,234.5", "ünï", "1", "2"]
     texts = ["東京都庁の北側に桟橋がある", "大阪の港に三つの埠頭がある", "ท่าเรือเหนืออยู่ที่กรุงเทพ"]
     build(make_corpus(tmp_path / "corpus", texts), tmp_path / "index", Bm25())

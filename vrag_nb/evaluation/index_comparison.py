@@ -17,8 +17,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -86,10 +85,10 @@ def compare_indexes(
         rows.append(comparison.row(f"{_own_name(index)}, hubs as they are", *comparison.ask(with_hubs, encoded), index))
     with tempfile.TemporaryDirectory(dir=work) as folder:
         if isinstance(index, MultiVectorIndex) and not isinstance(index, CompactIndex):
-            tokens = cache(lambda: sample_queries(embedder, texts))  # the same for every compression
+            sampled = sample_queries(embedder, texts)  # the same for every compression, in no build's time
             for number, compression in enumerate(compressions):
                 started = time.perf_counter()
-                compact = _compact(index, Path(folder) / f"compact-{number}", compression, tokens)
+                compact = _compact(index, Path(folder) / f"compact-{number}", compression, sampled)
                 seconds = time.perf_counter() - started
                 name = f"compact: {compression.keep:.0%} of patches, {compression.vector_bytes} bytes each"
                 rows.append(comparison.row(name, *comparison.ask(compact, encoded), compact, build_seconds=seconds))
@@ -180,9 +179,7 @@ def _own_name(index: PageIndex) -> str:
     ]
 
 
-def _compact(
-    index: MultiVectorIndex, folder: Path, compression: Compression, tokens: Callable[[], np.ndarray]
-) -> PageIndex:
+def _compact(index: MultiVectorIndex, folder: Path, compression: Compression, sampled: np.ndarray) -> PageIndex:
     """A compact index of the vectors in `index`, opened; hubs weigh as much."""
     folder.mkdir()
     listed = [entry.model_copy() for entry in index.manifest.pages]
@@ -192,7 +189,7 @@ def _compact(
         folder / ".building",
         listed,
         lambda key: index.vectors(row_of[key]),
-        tokens,
+        lambda: sampled,
         compression,
         _SHARD_PAGES,
         views=index.manifest.views,

@@ -12,9 +12,9 @@ import hashlib
 import logging
 import re
 import shutil
-import unicodedata
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from unicodedata import category, normalize
 
 import bm25s
 import numpy as np
@@ -28,12 +28,15 @@ from vrag_nb.retrieval.storage import REBUILD, IndexMismatchError, Manifest, Sto
 logging.getLogger("bm25s").setLevel(logging.WARNING)  # it tells of every build at DEBUG
 
 OCR_CACHE = "ocr.jsonl"
+SOFT_HYPHEN = "\xad"  # where a word may be broken; often left in text layers
 # What is written without blanks between words: Han, Hiragana, Katakana, and Thai with its vowel signs and tone marks.
 UNSPACED = "\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"
 UNSPACED += "\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff"
 UNSPACED += "\u0e01-\u0e3a\u0e40-\u0e4e"
 RUN = re.compile(f"[{UNSPACED}]+")
-WORD = re.compile(rf"\d+(?:[.,]\d+)*|[{UNSPACED}]+|[^\W{UNSPACED}]+", re.UNICODE)
+# Signs that are written onto a letter, as vowels of Indic scripts are: for Python they are no part of a word.
+MARKS = "".join(sign for sign in map(chr, range(0x300, 0x30000)) if category(sign)[0] == "M" and not RUN.match(sign))
+WORD = re.compile(rf"\d+(?:[.,]\d+)*|[{UNSPACED}]+|(?:[^\W{UNSPACED}]|[{MARKS}])+", re.UNICODE)
 
 
 def words(text: str) -> list[str]:
@@ -42,7 +45,7 @@ def words(text: str) -> list[str]:
     A run of Han, Kana or Thai has no blanks between its words: it becomes its overlapping pairs of characters, which a
     question about one of the words shares. A character that stands alone stays itself.
     """
-    found = WORD.findall(unicodedata.normalize("NFKC", text).lower())
+    found = WORD.findall(normalize("NFKC", text).lower().replace(SOFT_HYPHEN, ""))
     return [part for word in found for part in (_pairs(word) if RUN.match(word) else [word])]
 
 
@@ -60,7 +63,7 @@ class Bm25(Embedder):
     def __init__(self, k1: float = 1.5, b: float = 0.75, ocr: OcrMode = "never") -> None:
         self.k1, self.b, self.page_texts = k1, b, PageTexts(ocr)
         self.options = {"k1": k1, "b": b, "ocr": ocr}
-        self.fingerprint = f"bm25 lucene k1={k1} b={b}{self.page_texts.fingerprint}"
+        self.fingerprint = f"bm25 lucene k1={k1} b={b} words=2{self.page_texts.fingerprint}"
 
     def embed_pages(self, images: list[Image.Image], texts: list[str]) -> list[np.ndarray]:
         raise TypeError("bm25 has no vectors: build an index with it and search that")

@@ -85,9 +85,10 @@ class CompactIndex(MultiVectorIndex):
     @property
     def memory_bytes(self) -> int:
         """Bytes of the arrays held in memory; codes are memory-mapped and not among them."""
-        loaded = (self._cells, self._first_cell, self._page_of, self._first_page, self.lengths)
+        loaded = (self._cells, self._first_cell, self._page_of, self._first_page)
+        pages = (self.lengths, self._start, self._hubness)
         learned = (self.codec.queries, self.codec.axes, self.codec.cells)
-        return sum(array.nbytes for array in (*loaded, *learned))
+        return sum(array.nbytes for array in (*loaded, *pages, *learned))
 
     def codes(self, row: int) -> np.ndarray:
         """A page's stored codes, (n, vector_bytes) uint8."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 
 import faiss
@@ -168,9 +169,13 @@ class MultiVectorIndex(VectorIndex):
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         super().__init__(folder, manifest)
-        pooled = np.minimum(self.lengths, POOLED_VECTORS)
-        self._owner = np.repeat(np.arange(len(pooled)), pooled)  # page row of every FAISS vector
         self._hubness = np.array([page.hubness for page in manifest.pages], np.float32)
+
+    @cached_property
+    def _owner(self) -> np.ndarray:
+        """The page row of every FAISS vector."""
+        pooled = np.minimum(self.lengths, POOLED_VECTORS)
+        return np.repeat(np.arange(len(pooled)), pooled)
 
     def score_rows(
         self, queries: Sequence[np.ndarray], rows: np.ndarray | None = None
@@ -195,7 +200,10 @@ class MultiVectorIndex(VectorIndex):
             ]
         rankings = []
         for query in queries:
-            found, scores = self.score_rows([query], self.nearest(query, max(top_k, self.candidates), rows))
+            near = self.nearest(query, max(top_k, self.candidates), rows)
+            if len(near) < top_k:  # as many pages with the same pooled vectors leave
+                near = np.arange(len(self.page_ids)) if rows is None else rows
+            found, scores = self.score_rows([query], near)
             rankings.append(best(found, scores[0] - self._penalty(query, found), top_k))
         return rankings
 
