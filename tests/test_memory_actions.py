@@ -111,6 +111,11 @@ def test_apostrophes_and_python_words_in_single_quotes() -> None:
         ({"Picture 1": 5, "Picture 2": {"is_useful": False}}, [("Picture 1", True, 5), ("Picture 2", False, MIDDLE)]),
         ({"information_id": "Picture 1", "priority_score": 2.4}, [("Picture 1", True, 2)]),
         ("Picture 1", [("Picture 1", True, MIDDLE)]),
+        ({"Picture 1": True, "Picture 2": False}, [("Picture 1", True, MIDDLE), ("Picture 2", False, MIDDLE)]),
+        (
+            json.dumps([{"id": "Picture 1", "is_useful": False}, {"id": "Picture 2", "priority": 5}]),
+            [("Picture 1", False, MIDDLE), ("Picture 2", True, 5)],
+        ),
         ([None, {}, {"information_id": None}, [], "Picture 2"], [("Picture 2", True, MIDDLE)]),
         (None, []),
         (7.5, []),
@@ -134,6 +139,23 @@ def test_calls_in_xml_hold_lists_and_are_told_what_is_wrong() -> None:
     assert (action.parents, action.answer) == (["a", "b"], "[1, 2]")
     assert "the tool 'crop' is not there" in str(called("crop", box="[1]").problem)
     assert "no query" in str(called("add_search_node").problem)
+
+
+def test_xml_without_its_opening_tag_is_a_call() -> None:
+    text = "I look.\n\n<function=add_search_node>\n<parameter=query>\ngrowth\n</parameter>\n</function>\n</tool_call>"
+    assert parse(text) == ("I look.", MemoryAction(kind="retrieve", query="growth"))
+
+
+@pytest.mark.parametrize("summary", ['The slide "Revenue by region" shows 45.', 'A 12" pipe costs 45', '"Total" is 3'])
+def test_quotation_marks_that_were_not_escaped(summary: str) -> None:
+    items = '[{"information_id": "Picture 1", "is_useful": true, "priority_score": 4}]'
+    arguments = f'{{"summarize": "{summary}", "memorize": {items}}}'
+    _, action = parse(f'<tool_call>{{"name": "summarize_and_memorize", "arguments": {arguments}}}</tool_call>')
+    assert (action.kind, action.summary, [one.label for one in action.judgements]) == (
+        "memorise",
+        summary,
+        ["Picture 1"],
+    )
 
 
 def test_timestamps_of_any_type() -> None:

@@ -18,10 +18,12 @@ from test_memory import graphs
 
 from vrag_nb.agent.memory_graph import ANSWER, ROOT, GraphError, Item, MemoryGraph
 from vrag_nb.agent.memory_session import MemorySettings
+from vrag_nb.agent.policy import Conversation
 from vrag_nb.agent.vimrag import Event, VimRAG
 from vrag_nb.display import figures
 from vrag_nb.display.memory_dag import MemoryDag, memory_figure, trajectory_memory_figure
 from vrag_nb.display.memory_layout import PER_ROW, lay_out, rows_of
+from vrag_nb.records import Hit
 
 SETTINGS = MemorySettings(memory_pixels=100 * 784)
 
@@ -193,6 +195,52 @@ def test_the_widget_follows_an_agent(tiny_corpus: Path) -> None:
     dag.slider.value = 2
     assert dag.png == last
     assert "answered" in dag.words.value
+
+
+def test_a_second_question_begins_a_new_picture(tiny_corpus: Path) -> None:
+    first = agent(tiny_corpus)
+    dag = MemoryDag(tiny_corpus, first.environment.settings)
+    dag.follow(first.run("Who?"))
+    told = dag.words.value
+    dag.inspect("a")
+    for event in agent(tiny_corpus).run("Who else?"):
+        dag.show(event)
+        if event.kind == "search":
+            assert (dag.trajectory, dag.opened.children) == (None, ())
+    assert dag.words.value == told
+    assert (dag.changes, dag.slider.max, len(dag.searches.children)) == (3, 2, 1)
+
+
+@pytest.mark.parametrize("broken", ["policy", "engine"])
+def test_what_went_wrong_at_once_is_drawn(tiny_corpus: Path, broken: str) -> None:
+    class Down(RankedEngine):
+        def search(self, queries: list[str], top_k: int = 3) -> list[list[Hit]]:
+            raise OSError("the server is down")
+
+    def said(conversation: Conversation) -> str:
+        if broken == "policy":
+            raise OSError("no such model")
+        return SCRIPT[1]
+
+    dag = MemoryDag(tiny_corpus)
+    trajectory = dag.follow(VimRAG(policy=ScriptedPolicy(said), engine=Down(), corpus=tiny_corpus).run("Who?"))
+    assert trajectory is not None
+    assert trajectory.status == "error"
+    assert dag.png.startswith(b"\x89PNG")
+    assert [button.description for button in dag.searches.children] == (["a"] if broken == "engine" else [])
+    assert "no such model" in dag.words.value or "the server is down" in dag.words.value
+
+
+def test_a_record_without_an_answer_opens_its_searches(tiny_corpus: Path) -> None:
+    policy = ScriptedPolicy(lambda conversation: SCRIPT[1])
+    asked = VimRAG(policy=policy, engine=RankedEngine(), corpus=tiny_corpus, max_steps=2)
+    live = MemoryDag(tiny_corpus, asked.environment.settings)
+    trajectory = live.follow(asked.run("Who?"))
+    assert trajectory is not None
+    assert trajectory.status == "no_answer"
+    dag = MemoryDag.of(trajectory, tiny_corpus)
+    assert "no answer after 2 steps" in dag.words.value
+    assert dag.inspect(dag.searches.children[0].description).trajectory == trajectory
 
 
 def test_a_search_opens_in_the_inspector(tiny_corpus: Path) -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from conftest import RankedEngine, ScriptedPolicy, make_question
 from vrag_nb.agent.environment import Environment
 from vrag_nb.agent.observers import Settings
 from vrag_nb.agent.policy import Conversation, Generation, turn_seed
-from vrag_nb.agent.rollout import rollout
+from vrag_nb.agent.rollout import _Job, _threaded, rollout
 from vrag_nb.agent.trajectory import TrajectoryLog, read_trajectories
 from vrag_nb.folder_lock import FolderInUseError, alone_in
 
@@ -106,6 +107,24 @@ def test_errors_are_tried_again_unless_told_otherwise(environment: Environment, 
     done = rollout(ScriptedPolicy(script), environment, QUESTIONS[:2], out, progress=False)
     assert [trajectory.status for trajectory in done] == ["answered", "answered"]
     assert [trajectory.status for trajectory in read_trajectories(out)] == ["answered", "answered"]
+
+
+def test_an_interrupted_rollout_asks_for_no_further_turn(environment: Environment) -> None:
+    asked: list[int] = []
+
+    def answer_first(conversation: Conversation) -> str:
+        asked.append(number(conversation))
+        if asked[-1] == 0:
+            return "<answer>0</answer>"
+        time.sleep(0.2)
+        return "<search>q</search>"
+
+    policy = ScriptedPolicy(answer_first)
+    policy.batched = False
+    found = _threaded(policy, environment, [_Job(one.uid, one) for one in QUESTIONS[:3]], 3, 0)
+    assert next(found).answer == "0"
+    found.close()
+    assert len(asked) <= 3, "what was under way had one generation each"
 
 
 def test_groups_of_samples(environment: Environment) -> None:

@@ -239,6 +239,35 @@ def test_faults_after_a_search_leave_its_pages_in_view(tiny_corpus: Path, text: 
     assert validity(trajectory) == pytest.approx(2 / 3)
 
 
+def test_a_running_summary_is_not_lost_to_an_empty_one(tiny_corpus: Path) -> None:
+    environment = make(tiny_corpus, memory="summary")
+    session, trajectory, _ = play(environment, look("a"), note("known so far"), look("b"), note("", Picture_1=3))
+    assert "there is no summary" in trajectory.turns[-1].memory.replies[0].notice  # type: ignore[union-attr]
+    environment.advance([session], [Generation(note("more is known"))])
+    assert session.graph.nodes[-1].summary == "more is known"
+
+
+def test_an_item_that_is_judged_twice_keeps_all_that_was_said(tiny_corpus: Path) -> None:
+    items = [
+        {"information_id": "Picture 1", "priority_score": 5, "key_timestamp": [12.0]},
+        {"information_id": "Picture 1", "priority_score": 2, "key_timestamp": [14.0]},
+    ]
+    session, *_ = play(make(tiny_corpus), look("a"), call("summarize_and_memorize", summarize="s", memorize=items))
+    [item] = session.graph["a"].items
+    assert (item.priority, item.timestamps) == (5, (12.0, 14.0))
+
+
+def test_what_was_found_and_cannot_be_shown_is_not_called_nothing(tiny_corpus: Path) -> None:
+    session, trajectory, _ = play(make(tiny_corpus, items=("video",)), look("a"))
+    assert session.graph["a"].summary == "What the search found holds no video."
+    assert trajectory.turns[0].observation.text == session.graph["a"].summary  # type: ignore[union-attr]
+
+
+def test_where_videos_are_kept_the_prompt_tells_of_their_seconds(tiny_corpus: Path) -> None:
+    assert "key_timestamp" in make(tiny_corpus, items=("image", "video")).template
+    assert "key_timestamp" not in make(tiny_corpus, items=("image", "video"), memory="graph").template
+
+
 def test_what_is_left_out_is_filled_in(tiny_corpus: Path) -> None:
     bare = call("add_search_node", query="x")
     texts = (bare, note("one", Picture_1=3, Picture_7=3), bare, note("two"), call("add_answer_node", answer="42"))

@@ -24,3 +24,9 @@ def test_what_is_too_long_ends_with_an_ellipsis() -> None:
     assert _inches(rows[1], 9, "normal") <= 3.0
     assert wrap("a\n\nb", 3.0) == "a\n\nb"
     assert wrap("", 3.0) == ""
+
+
+def test_a_word_without_an_end_is_cut_without_measuring_all_of_it() -> None:
+    _inches.cache_clear()
+    assert len(wrap("0" * 20_000, 3.0, lines=3).splitlines()) == 3
+    assert _inches.cache_info().misses < 300

@@ -1,7 +1,8 @@
 """JSON as models write it: the first object in a text, read whatever small faults it has.
 
 What is forgiven: code fences and words around it, single quotes, trailing commas, unquoted keys, comments, Python's
-True, False and None, raw line breaks in strings, and brackets that were never closed because the token limit came.
+True, False and None, raw line breaks and quotation marks in strings, and brackets that were never closed because the
+token limit came.
 A strict reading is tried first, so a text that is JSON is read as nothing else.
 """
 
@@ -20,6 +21,7 @@ DEEPEST = 64  # brackets within brackets
 _CLOSER = {"{": "}", "[": "]"}
 _PYTHON = re.compile(r"\b(True|False|None)\b")
 _JSON_WORD = {"True": "true", "False": "false", "None": "null"}
+_AFTER_STRING = re.compile(r"\s*(?:[,:}\]/<`]|\Z)")
 _LINE_BREAKS = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
@@ -96,10 +98,11 @@ def _opens(text: str, place: int) -> bool:
 
 
 def _closes(text: str, place: int, quote: str) -> bool:
-    """Whether the sign at `place` ends the string; in single quotes, "Norway's" does not."""
+    """Whether the sign at `place` ends the string: the marks of 'the slide "Revenue" shows 45' do not, nor does, in
+    single quotes, that of "Norway's"."""
     if text[place] != quote:
         return False
-    return quote == '"' or not text[place + 1 : place + 2].isalnum()
+    return bool(_AFTER_STRING.match(text, place + 1)) if quote == '"' else not text[place + 1 : place + 2].isalnum()
 
 
 def _plain(text: str) -> str:
@@ -107,8 +110,9 @@ def _plain(text: str) -> str:
     pieces: list[str] = []
     piece, quote, escaped = "", "", False
     for place, sign in enumerate(text):
-        ends = not escaped and (_closes(text, place, quote) if quote else _opens(text, place))
-        escaped = bool(quote) and sign == "\\" and not escaped
+        was_escaped = escaped
+        ends = not was_escaped and (_closes(text, place, quote) if quote else _opens(text, place))
+        escaped = bool(quote) and sign == "\\" and not was_escaped
         if ends and not quote:
             pieces.append(_PYTHON.sub(lambda match: _JSON_WORD[match[0]], piece))
             piece, quote = sign, sign
@@ -116,12 +120,10 @@ def _plain(text: str) -> str:
             pieces.append(piece + sign)
             piece, quote = "", ""
         else:
-            piece += _inside(sign, quote)
+            piece += f"\\{sign}" if sign == quote and not was_escaped else _inside(sign, quote)
     return "".join(pieces) + (piece if quote else _PYTHON.sub(lambda match: _JSON_WORD[match[0]], piece))
 
 
 def _inside(sign: str, quote: str) -> str:
-    """A sign of a string: a raw line break, or an apostrophe in single quotes, has to be escaped."""
-    if not quote:
-        return sign
-    return "\\'" if sign == quote == "'" else _LINE_BREAKS.get(sign, sign)
+    """A sign of a string, where a raw line break has to be escaped, or of what stands around."""
+    return _LINE_BREAKS.get(sign, sign) if quote else sign

@@ -107,14 +107,14 @@ def _think_spans(text: str) -> list[tuple[int, int]]:
 
 
 def _first_call(text: str, thinking: list[tuple[int, int]]) -> int | None:
-    """Where the first call begins: at its tag, or without any tag at its brace; outside of the thinking."""
-    tags = [match.start() for match in _CALL.finditer(text)]
+    """Where the first call begins: at its tag, or without any tag as XML or at its brace; outside of the thinking."""
+    tags, functions = ([match.start() for match in sign.finditer(text)] for sign in (_CALL, _FUNCTION))
     braces = [place for place, sign in enumerate(text) if sign == "{"]
-    for places in (tags, braces):
+    for places in (tags, functions, braces):
         outside = [place for place in places if not any(start <= place < end for start, end in thinking)]
         if outside:
             return outside[0]
-    return next(iter(tags or braces), None)
+    return next(iter(tags or functions or braces), None)
 
 
 def _thought(text: str, thinking: list[tuple[int, int]], end: int) -> str:
@@ -212,17 +212,25 @@ def _answer(fields: Mapping[str, Any]) -> MemoryAction:
 
 
 def _judgements(items: Any) -> list[Judgement]:
-    """A list of objects; also one object, labels alone, or labels with their priorities."""
+    """A list of objects; also one object, labels alone, labels with their priorities, or any of these as a text."""
+    if isinstance(items, str) and items.lstrip()[:1] in ("[", "{"):
+        items = (first_object(f'{{"items": {items}}}') or {}).get("items", items)
     if isinstance(items, Mapping):
         if _get(items, "label") is None:
-            items = [{"label": key, **(value if isinstance(value, Mapping) else {"priority": value})}
-                     for key, value in items.items()]  # fmt: skip
+            items = [{"label": key, **_said_of(value)} for key, value in items.items()]
         else:
             items = [items]
     if isinstance(items, str | int):
         items = [items]
     found = [_judgement(item) for item in items] if isinstance(items, list | tuple) else []
     return [one for one in found if one is not None]
+
+
+def _said_of(value: Any) -> Mapping[Any, Any]:
+    """What stands behind a label: all of the judgement, whether it is useful, or its priority."""
+    if isinstance(value, Mapping):
+        return value
+    return {"is_useful" if isinstance(value, bool) else "priority": value}
 
 
 def _judgement(item: Any) -> Judgement | None:

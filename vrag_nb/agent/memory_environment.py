@@ -53,6 +53,11 @@ PROMPTS: dict[MemoryKind, str] = {
 }
 
 
+def default_prompt(settings: MemorySettings) -> str:
+    """The template of a kind of memory; where videos are kept, one that tells of their key seconds."""
+    return "vimrag_video" if settings.keeps_items and "video" in settings.items else PROMPTS[settings.memory]
+
+
 class MemoryEnvironment(TurnTaking[MemorySession]):
     """Search, memorise and answer over one corpus. Stateless and thread-safe as long as its engine is.
 
@@ -75,7 +80,7 @@ class MemoryEnvironment(TurnTaking[MemorySession]):
         self.settings = settings or MemorySettings()
         self.settings.budget  # noqa: B018 - an impossible budget is an error here, not in the middle of a run
         self.kinds = kinds_of(self.settings)
-        self.template = load_prompt(prompt or PROMPTS[self.settings.memory])
+        self.template = load_prompt(prompt or default_prompt(self.settings))
 
     def start(self, question: Question | str, uid: str | None = None) -> MemorySession:
         """A new session. A bare string gets a uid made from its text; `uid` names one of several samples."""
@@ -192,7 +197,9 @@ class MemoryEnvironment(TurnTaking[MemorySession]):
                     shown += _captioned(caption, seen)
                     turn.memory.offered.append(Offered(label=f"{kind.word} {number}", name=name, kind=kind.name))
         if not shown:
-            return self._nothing(session, turn)
+            kinds = " or ".join(self.settings.items)
+            nothing = f"What the search found holds no {kinds}." if names else self.settings.nothing_found_text
+            return self._nothing(session, turn, nothing)
         session.forced = self._last_is_next(session)
         asked = self.settings.forced_text if session.forced else self.settings.memorise_text
         session.memorising, session.offered = not session.forced, turn.memory.offered
@@ -202,15 +209,15 @@ class MemoryEnvironment(TurnTaking[MemorySession]):
         answer = observation_message([*shown, asking], self.pages)
         session.conversation = [*session.conversation, said, answer]
 
-    def _nothing(self, session: MemorySession, turn: Turn) -> None:
+    def _nothing(self, session: MemorySession, turn: Turn, nothing: str) -> None:
         """Write an empty search down; a running summary goes on."""
-        notice, before = self.settings.nothing_found_text, ""
+        notice, before = nothing, ""
         if not self.settings.keeps_graph:
             before = session.graph[session.graph[session.node].parents[0]].summary
             notice = f"{notice} ({session.graph[session.node].query})"
         session.graph.memorise(session.node, f"{before} {notice}".strip())
-        turn.observation = Observation(kind="notice", text=self.settings.nothing_found_text)
-        self._new_cycle(session, self.settings.nothing_found_text)
+        turn.observation = Observation(kind="notice", text=nothing)
+        self._new_cycle(session, nothing)
 
     def _memorise(self, session: MemorySession, action: MemoryAction) -> None:
         """An action after a search."""
@@ -220,6 +227,8 @@ class MemoryEnvironment(TurnTaking[MemorySession]):
         try:
             if action.kind != "memorise":
                 raise InvalidAction(action.problem or "write down first what the search brought.")
+            if not (action.summary or self.settings.keeps_items):
+                raise InvalidAction("there is no summary.")
             session.graph.memorise(session.node, action.summary or "", self._items(session, action.judgements))
             return self._new_cycle(session)
         except InvalidAction as error:
@@ -240,8 +249,10 @@ class MemoryEnvironment(TurnTaking[MemorySession]):
         for one in useful:
             place = labelled(one.label, session.offered)
             if place is not None:
-                offered, times = session.offered[place], tuple(one.timestamps)
-                kept[place] = Item(name=offered.name, priority=one.priority, kind=offered.kind, timestamps=times)
+                offered, times, priority = session.offered[place], tuple(one.timestamps), one.priority
+                if place in kept:  # a video is judged frame by frame
+                    times, priority = (*kept[place].timestamps, *times), max(priority, kept[place].priority)
+                kept[place] = Item(name=offered.name, priority=priority, kind=offered.kind, timestamps=times)
         if useful and not kept:
             labels = ", ".join(one.label for one in session.offered)
             raise InvalidAction(f"there is no {useful[0].label[:60]}; the items are {labels}.")

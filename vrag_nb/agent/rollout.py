@@ -19,6 +19,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 from typing import Protocol, TypeVar
 
 from tqdm.auto import tqdm
@@ -124,22 +125,24 @@ def _threaded(
     """A thread per session in flight; yields in the order of finishing."""
     waiting = deque(jobs)
     running: set[Future[Trajectory]] = set()
+    stopped = Event()
     with ThreadPoolExecutor(max_workers=concurrency) as pool:
         try:
             while waiting or running:
                 while waiting and len(running) < concurrency:
-                    running.add(pool.submit(_alone, policy, environment, waiting.popleft(), seed))
+                    running.add(pool.submit(_alone, policy, environment, waiting.popleft(), seed, stopped))
                 finished, running = wait(running, return_when=FIRST_COMPLETED)
                 for future in finished:
                     yield future.result()
         finally:
+            stopped.set()  # interrupted: what is in flight ends after its present generation
             for future in running:
                 future.cancel()
 
 
-def _alone(policy: Policy, environment: World[SessionT], job: _Job, seed: int) -> Trajectory:
+def _alone(policy: Policy, environment: World[SessionT], job: _Job, seed: int, stopped: Event) -> Trajectory:
     session = environment.start(job.question, job.uid)
-    while not session.done:
+    while not (session.done or stopped.is_set()):
         generations = generate_safely(policy, [session.conversation], [_next_seed(seed, session)])
         environment.advance([session], generations)
     return environment.finish(session, policy.name)

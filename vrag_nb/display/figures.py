@@ -9,9 +9,10 @@ price of "$3 to $5" is no formula.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -101,7 +102,8 @@ def wrap(text: str, inches: float, fontsize: float = 9, lines: int = 12, weight:
     def fits(row: str) -> bool:
         return _inches(row, fontsize, weight) <= inches
 
-    rows = [row for paragraph in text.strip().splitlines() for row in _rows(paragraph, fits)]
+    found = (row for paragraph in text.strip().splitlines() for row in _rows(paragraph, fits))
+    rows = list(islice(found, lines + 1))  # no more than are drawn: a model may write without an end
     if len(rows) > lines:
         last = rows[lines - 1]
         while last and not fits(f"{last} …"):
@@ -110,22 +112,22 @@ def wrap(text: str, inches: float, fontsize: float = 9, lines: int = 12, weight:
     return "\n".join(rows)
 
 
-def _rows(paragraph: str, fits: Callable[[str], bool]) -> list[str]:
+def _rows(paragraph: str, fits: Callable[[str], bool]) -> Iterator[str]:
     """As many words a row as fit; a word that is wider than a row is broken."""
-    rows, row = [], ""
+    row = ""
     for word in paragraph.split():
         if row and not fits(f"{row} {word}"):
-            rows.append(row)
+            yield row
             row = ""
         row = f"{row} {word}".lstrip()
         while len(row) > 1 and not fits(row):
-            end = next((end for end in range(len(row) - 1, 1, -1) if fits(row[:end])), 1)
-            rows.append(row[:end])
+            end = next(end for end in range(2, len(row) + 1) if not fits(row[:end])) - 1
+            yield row[:end]
             row = row[end:]
-    return [*rows, row]
+    yield row
 
 
-@cache
+@lru_cache(maxsize=20_000)
 def _inches(text: str, fontsize: float, weight: str) -> float:
     font = get_font(findfont(FontProperties(weight=weight)))
     font.set_size(fontsize, 72)

@@ -104,18 +104,26 @@ class MemoryDag(ipywidgets.VBox):
         return self.trajectory
 
     def show(self, event: Event) -> None:
-        """Show one event."""
+        """Show one event. The first one after a question's last begins a new picture."""
+        if self.trajectory is not None and event.trajectory is None:
+            self._begin_anew()
         self.trajectory = event.trajectory or self.trajectory
         if event.kind in _WORDS:
             self._entries.append(_entry(event))
             self._write(len(self._entries))
-        if event.kind == "graph" and event.graph is not None:
-            self._states.append(_State(event.graph, list(event.remembered), len(self._entries)))
+        if event.kind in ("graph", "error") and event.graph is not None:
+            kept = event.remembered or (self._states[-1].remembered if event.kind == "error" and self._states else [])
+            self._states.append(_State(event.graph, list(kept), len(self._entries)))
             self._offer_searches()
             self.slider.max = len(self._states) - 1
             if self.slider.value == self.slider.max:  # the first one: the slider does not move
                 self._draw(self.slider.value)
             self.slider.value = self.slider.max
+
+    def _begin_anew(self) -> None:
+        self.trajectory, self._states, self._drawn, self._entries = None, [], {}, []
+        self.searches.children = self.opened.children = ()
+        self.slider.value = self.slider.max = 0
 
     def inspect(self, name: str) -> TrajectoryInspector:
         """Open a search in the inspector below. Raises GraphError for a node that is no search of the graph so far."""
@@ -198,7 +206,11 @@ def _events_of(trajectory: Trajectory) -> list[Event]:
     graph = MemoryGraph.load(trajectory.graph or [])
     last = trajectory.turns[-1].memory if trajectory.turns else None
     events.append(Event("graph", step, graph=graph, remembered=last.remembered if last else []))
-    if trajectory.answer is not None or trajectory.error is not None:
-        kind, text = ("error", trajectory.error) if trajectory.error else ("answer", trajectory.answer)
-        events.append(Event(kind, max(0, step - 1), text or "", trajectory=trajectory))  # type: ignore[arg-type]
+    last_step = max(0, step - 1)
+    if trajectory.error is not None:
+        events.append(Event("error", last_step, trajectory.error, trajectory=trajectory))
+    elif trajectory.answer is not None:
+        events.append(Event("answer", last_step, trajectory.answer, trajectory=trajectory))
+    else:
+        events.append(Event("notice", last_step, f"no answer after {step} steps", trajectory=trajectory))
     return events

@@ -52,7 +52,7 @@ def memory_lines(events: Iterable[vimrag.Event]) -> Iterator[str]:
             yield f"  {event.kind:>7}  {event.text}"
         if event.kind == "search":
             yield _more(f"is {event.node}, after {', '.join(event.parents) or ROOT}")
-            pages = ", ".join(hit.page_id for hit in event.hits[: len(event.images)])
+            pages = ", ".join(hit.page_id for hit in event.hits[: len(event.images) or None])
             yield _more(f"looks at {pages}" if pages else "finds nothing")
         if event.kind == "graph" and event.remembered and event.remembered != before:
             before = event.remembered

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from vrag_nb.agent.memory_energy import TOP_K
-from vrag_nb.agent.memory_environment import MemoryEnvironment
+from vrag_nb.agent.memory_environment import MemoryEnvironment, default_prompt
 from vrag_nb.agent.memory_session import MemoryKind, MemorySession, MemorySettings
 from vrag_nb.agent.rollout import World
 from vrag_nb.evaluation.baselines import Context, System
@@ -28,7 +28,6 @@ STEPS = 20
 class VimRAG(System):
     name = "vimrag"
     title = "memory graph, pixels by energy"
-    prompt = "vimrag"
     memory: ClassVar[MemoryKind] = "energy"
 
     def environment(self, context: Context) -> World[Any]:
@@ -38,7 +37,7 @@ class VimRAG(System):
         return environment
 
     def template(self, context: Context) -> str | Path:
-        return context.memory_prompt or self.prompt
+        return context.memory_prompt or default_prompt(self._settings(context))
 
     def _settings(self, context: Context) -> MemorySettings:
         if context.memory:
@@ -63,12 +62,10 @@ class VimRAGMultimodal(VimRAG):
 class VimRAGGraph(VimRAG):
     name = "vimrag_graph"
     title = "memory graph as text"
-    prompt = "vimrag_graph"
     memory = "graph"
 
 
 class VimRAGSummary(VimRAG):
     name = "vimrag_summary"
     title = "one running summary"
-    prompt = "vimrag_summary"
     memory = "summary"
