@@ -13,7 +13,7 @@ import pytest
 import torch
 from conftest import KillAt, KilledError, RankedEngine, ScriptedPolicy
 from test_sampling import question
-from transformers import AutoModelForImageTextToText, AutoProcessor
+from transformers import AutoModelForImageTextToText, AutoProcessor, TrainerCallback
 
 from vrag_nb.agent.actions import Action
 from vrag_nb.agent.encoding import ChatEncoder, Encoded
@@ -31,7 +31,7 @@ from vrag_nb.learning.rewards import Reward, Scored
 from vrag_nb.learning.rows import as_sample, micro_batches
 from vrag_nb.learning.step_figures import step_figures
 from vrag_nb.learning.tables import TrajectoryTables
-from vrag_nb.learning.trainers import train
+from vrag_nb.learning.trainers import freeze, train
 
 Ready = tuple[MultiTurnGRPOTrainer, dict[str, Any]]
 
@@ -252,7 +252,7 @@ def test_where_weights_lie_in_parts_every_row_shows_an_image(ready: Ready, monke
     one, _ = ready
     scored = [Scored(float(n), {}) for n in range(4)]
     plain = one._batch(one.trajectories, scored, one._advantages(scored))
-    monkeypatch.setattr("vrag_nb.learning.grpo.weights_are_sharded", lambda accelerator: True)
+    monkeypatch.setattr("vrag_nb.learning.trainers.weights_are_sharded", lambda accelerator: True)
     lost = Scored(None, {}, "gone")
     batch = one._batch(one.trajectories, [lost, *scored[1:]], one._advantages([lost, *scored[1:]]))
     assert all(count > 0 for count in batch["num_images"])
@@ -384,7 +384,11 @@ class FakeEngine:
     def __init__(self, model: Any, processing_class: Any, **options: Any) -> None:
         self.model, self.options, self.syncs = model, options, 0
         self.own = TransformersPolicy(copy.deepcopy(model), processing_class, temperature=1.0, max_new_tokens=6)
-        self.llm = self
+        self.llm, self.forgotten = self, 0
+        self.llm_engine = SimpleNamespace(reset_encoder_cache=self._forget)
+
+    def _forget(self) -> None:
+        self.forgotten += 1
 
     def sync_weights(self) -> None:
         self.syncs += 1
@@ -429,13 +433,54 @@ def test_an_engine_beside_the_model_acts_with_its_weights(
         for row, logprobs in zip(rows_of(one, batch), said, strict=True):
             assert (again[row][mask[row]] - torch.tensor(logprobs)).abs().max() < 1e-4
         one._generate_and_score_completions(rows)
-        assert engine.syncs == step + 1  # once a step
+        assert engine.syncs == engine.forgotten == step + 1  # once a step
         with torch.no_grad():  # an update
             for parameter in one.model.model.language_model.parameters():
                 parameter += 0.01 * torch.randn_like(parameter)
         one.state.global_step += 1
     assert engine.options["mode"] == "colocate"
+    other = trainer(tiny_vlm_folder, environment, tmp_path / "other", rollouts="vllm")
+    del other.vllm_generation.llm_engine
+    with pytest.raises(ValueError, match="freeze the vision tower and its projector"):
+        other._generate_and_score_completions(rows)
     assert train(trainer(tiny_vlm_folder, environment, tmp_path / "whole", rollouts="vllm", steps=2)).is_dir()
+
+
+def test_a_trainer_that_has_learned_goes_on_from_a_checkpoint_or_not_at_all(
+    tiny_vlm_folder: Path, environment: Environment, tmp_path: Path
+) -> None:
+    class Interrupts(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            if state.global_step == 2:
+                raise KeyboardInterrupt
+
+    one = trainer(tiny_vlm_folder, environment, tmp_path / "one", callbacks=[Interrupts()], save_steps=50)
+    with pytest.raises(KeyboardInterrupt):
+        train(one)
+    with pytest.raises(ValueError, match="make a new one"):
+        train(one)
+    interrupts = Interrupts()
+    saved = trainer(tiny_vlm_folder, environment, tmp_path / "two", callbacks=[interrupts])
+    with pytest.raises(KeyboardInterrupt):
+        train(saved)
+    saved.remove_callback(interrupts)
+    again, whole = train(saved), train(trainer(tiny_vlm_folder, environment, tmp_path / "whole"))
+    weights = [AutoModelForImageTextToText.from_pretrained(one).state_dict() for one in (again, whole)]
+    assert all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())
+
+
+def test_whole_weights_of_16_bits_are_not_trained(
+    tiny_vlm_folder: Path, environment: Environment, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match="rounds most of a step away"):
+        train(trainer(tiny_vlm_folder, environment, tmp_path, dtype="bfloat16"))
+
+
+def test_every_merger_is_a_projector() -> None:
+    names = ("visual.blocks.0.w", "visual.merger.w", "visual.deepstack_merger_list.0.w", "language_model.w")
+    weights = {name: torch.nn.Parameter(torch.zeros(1)) for name in names}
+    freeze(SimpleNamespace(named_parameters=weights.items), vision=True, projector=False)  # type: ignore[arg-type]
+    assert [one.requires_grad for one in weights.values()] == [False, True, True, True]
 
 
 def test_who_cannot_roll_out_says_so(

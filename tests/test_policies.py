@@ -703,6 +703,12 @@ def test_vllm_gets_one_placeholder_per_image(
     FakeLLM.expansion = 2  # an image that vLLM resized would shift every box
     [resized] = policy.generate([one_row])
     assert "16 image tokens where 8 are shown" in (resized.error or "")
+    llm.llm_engine = SimpleNamespace(
+        model_config=SimpleNamespace(max_model_len=len(llm.prompts[0]["prompt_token_ids"]) + 1)
+    )
+    kept, lost = policy.generate([SHORT, one_row])
+    assert kept.error is None
+    assert "max_model_len" in (lost.error or "")
 
 
 def test_vllm_gets_earlier_boxes_in_the_models_frame(

@@ -151,6 +151,16 @@ def trainer(checkpoint: Path, corpus: Path, out: Path, algorithm: str) -> MultiT
     return grpo_trainer(settings, questions, environment, Reward({"letters": (letters, 1.0)}))
 
 
+def test_a_segment_that_does_not_fit_is_lost_alone(tiny_corpus: Path, tiny_vlm_folder: Path, tmp_path: Path) -> None:
+    one = trainer(tiny_vlm_folder, tiny_corpus, tmp_path, "gspo")
+    found, _ = told(tiny_corpus)
+    whole = one._samples(found, Scored(1.0, {}))
+    one.settings = one.settings.model_copy(update={"max_length": max(len(sample.prompt) for sample in whole)})
+    cut = one._samples(found, Scored(1.0, {}))
+    assert len(cut) == len(whole) == 4
+    assert 1 <= [any(sample.written) for sample in cut].count(False) < 4
+
+
 @pytest.mark.parametrize("texts", [(look("a"), reply("a")), (look("a"), "not a call", reply("a"))])
 def test_a_forced_answer_teaches_its_own_tokens_alone(
     texts: tuple[str, ...], tiny_corpus: Path, tiny_vlm_folder: Path, tmp_path: Path

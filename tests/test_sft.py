@@ -87,6 +87,22 @@ def test_a_loss_on_observations_is_no_loss_of_ours(tiny_vlm_folder: Path, data: 
     assert by_hand.item() == pytest.approx(model(**batch).loss.item(), abs=1e-5)
 
 
+def test_rows_without_an_image_get_one_that_teaches_nothing(tiny_vlm_folder: Path, data: Path) -> None:
+    """Where weights lie in parts on several cards, all processes go through the vision tower or none."""
+    processor = AutoProcessor.from_pretrained(tiny_vlm_folder)
+    [row] = [dict(row) for row in load_dataset("parquet", data_files=str(data), split="train").select(range(1))]
+    said = [part for part in row["messages"][-1]["content"] if part["type"] == "text"]
+    row |= {"images": [], "messages": [row["messages"][0], {**row["messages"][-1], "content": said}]}
+    collator = ConversationCollator(ChatEncoder(processor))
+    plain = collator([row])
+    collator.blank_images = True
+    blank = collator([row])
+    assert "pixel_values" not in plain
+    assert len(blank["image_grid_thw"]) == 1
+    model = AutoModelForImageTextToText.from_pretrained(tiny_vlm_folder)
+    assert model(**blank).loss.item() == pytest.approx(model(**plain).loss.item(), abs=1e-5)
+
+
 def test_freezing_and_curves(tiny_vlm_folder: Path, data: Path, tmp_path: Path) -> None:
     before = AutoModelForImageTextToText.from_pretrained(tiny_vlm_folder).state_dict()
     final = train(sft_trainer(settings(tiny_vlm_folder, data, tmp_path, max_steps=12)))

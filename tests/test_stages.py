@@ -230,6 +230,10 @@ def test_tables_of_trajectories_reach_wandb(
         keeper = SimpleNamespace(trajectories=found, dev_trajectories=[])
         state = SimpleNamespace(global_step=7, is_world_process_zero=True)
         TrajectoryTables(keeper, tmp_path / "out", world.pages).on_step_end(None, state, None)
+        lost = found[0].model_copy(deep=True, update={"status": "error", "error": "observation: gone"})
+        next(turn for turn in lost.turns if turn.observation.page_id).observation.page_id = "no_page"  # type: ignore[union-attr]
+        keeper.trajectories = [lost]
+        TrajectoryTables(keeper, tmp_path / "out", world.pages).on_step_end(None, state, None)
     finally:
         wandb.finish()
     assert (tmp_path / "out" / "step-000007.jsonl").is_file()

@@ -73,6 +73,7 @@ class VLLMPolicy(Policy):
         for index, conversation in enumerate(conversations):
             try:
                 encoded[index] = self.encoder.encode(in_frame(conversation, self.frame), collapse_images=True)
+                self._check_length(encoded[index])
                 prompts.append(_prompt(encoded[index]))
                 params.append(self._params(wanted[index]))
             except (ValueError, OSError) as error:
@@ -82,6 +83,14 @@ class VLLMPolicy(Policy):
         for index, output in zip(encoded, outputs, strict=True):
             results[index] = self._read(output, encoded[index], conversations[index])
         return [results[index] for index in range(len(conversations))]
+
+    def _check_length(self, encoded: Encoded) -> None:
+        """Raises ValueError for a prompt that the engine would refuse, and all others of the call with it."""
+        config = getattr(getattr(self._llm, "llm_engine", None), "model_config", None)
+        limit = getattr(config, "max_model_len", None)
+        length = len(encoded.input_ids) + sum(self.encoder.image_tokens(image) - 1 for image in encoded.images)
+        if limit is not None and length >= limit:
+            raise ValueError(f"the conversation has {length} tokens, and the engine's max_model_len is {limit}")
 
     def close(self) -> None:
         """Drop the engine, which frees its memory."""

@@ -67,6 +67,11 @@ class ForwardActor:
             policy.forget()
 
 
+def sees_anew(engine: Any) -> bool:
+    """Whether a vLLM engine can forget what its tower made of images; `sync_weights` makes it forget prefixes alone."""
+    return hasattr(getattr(engine, "llm_engine", None), "reset_encoder_cache")
+
+
 class EngineActor:
     """Rolls out with the engine of `generation`, a TRL `VLLMGeneration` in colocate mode."""
 
@@ -91,6 +96,8 @@ class EngineActor:
         """Give the engine the weights, once a step; all processes take part, since gathering them is collective."""
         if self._loaded != step:
             self.generation.sync_weights()
+            if sees_anew(self.generation.llm):
+                self.generation.llm.llm_engine.reset_encoder_cache()
             self._loaded = step
 
     def forget(self) -> None:

@@ -39,7 +39,7 @@ from vrag_nb.agent.memory_environment import MemoryEnvironment
 from vrag_nb.agent.rollout import World, rollout
 from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.agent.vllm_policy import import_vllm
-from vrag_nb.learning.actors import Actor, EngineActor, ForwardActor
+from vrag_nb.learning.actors import Actor, EngineActor, ForwardActor, sees_anew
 from vrag_nb.learning.advantages import EPSILON, group_advantages
 from vrag_nb.learning.curves import CurveLog
 from vrag_nb.learning.grpo_settings import GRPOSettings, trl_arguments
@@ -54,7 +54,7 @@ from vrag_nb.learning.rows import (
     used_columns,
     with_blank_image,
 )
-from vrag_nb.learning.segments import segments
+from vrag_nb.learning.segments import Segment, segments
 from vrag_nb.learning.step_figures import step_figures
 from vrag_nb.learning.trainers import (
     RestoresWeights,
@@ -87,6 +87,15 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
         self.encoder = ChatEncoder(self.processing_class)
         self.trajectories: list[Trajectory] = []
         self.dev_trajectories: list[Trajectory] = []
+
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        """As TRL's, from the start or a checkpoint. Raises ValueError where it has learned and has none."""
+        if self.state.global_step and not kwargs.get("resume_from_checkpoint"):
+            raise ValueError("this trainer has learned already and has no checkpoint to go on from: make a new one")
+        self._step, self._buffered_inputs = 0, None  # TRL would go on in the middle of a step's rows
+        for figures in self._metrics.values():
+            figures.clear()
+        return super().train(*args, **kwargs)
 
     def _get_train_sampler(self, dataset: Any = None) -> QuestionOrder:
         """As TRL's, in an order that a resumed run can find again."""
@@ -144,6 +153,11 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
         """Who rolls out. Raises ValueError where the weights lie in parts and the model itself should act."""
         settings = self.settings
         if settings.rollouts == "vllm":
+            if not (settings.freeze_vision and settings.freeze_projector) and not sees_anew(self.vllm_generation.llm):
+                raise ValueError(
+                    "this vLLM keeps what it has seen under other weights: freeze the vision tower and its projector, "
+                    "or set rollouts: transformers"
+                )
             return EngineActor(self.vllm_generation, settings.checkpoint, settings.max_new_tokens, settings.frame)
         if weights_are_sharded(self.accelerator):
             raise ValueError(
@@ -157,10 +171,11 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
         """A trajectory for each question, in order."""
         self._actor.refresh(self.state.global_step)
         policy = self._actor.policy(temperature)
-        with torch.no_grad():
-            found = rollout(policy, self._world, questions, concurrency=len(questions), seed=seed, progress=False)
-        self._actor.forget()
-        return found
+        try:
+            with torch.no_grad():
+                return rollout(policy, self._world, questions, concurrency=len(questions), seed=seed, progress=False)
+        finally:
+            self._actor.forget()
 
     def _rollout(self, inputs: Sequence[dict[str, Any]]) -> list[Trajectory]:
         """A trajectory for each row, in order; which samples a question gets follows from the step and the place."""
@@ -251,7 +266,7 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
         parts = args.steps_per_generation
         missing = max(1, -(-int(counts[:, -1].max()) // parts)) * parts - len(samples)
         samples += [nothing(trajectories[0].prompt, self.encoder)] * missing
-        if weights_are_sharded(self.accelerator):
+        if self.settings.meets_in_tower(self.accelerator):
             samples = [with_blank_image(one, self.encoder) for one in samples]
         order = sorted(range(len(samples)), key=lambda row: (len(samples[row].completion), len(samples[row].prompt)))
         advantages = torch.cat([advantages, advantages.new_zeros(missing)])[order]
@@ -261,14 +276,21 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
         """The segments of a trajectory; one row without a learned token where none is there or can be encoded."""
         try:
             found = segments(trajectory, self.environment.pages, was_right(trajectory, scored), self.settings.algorithm)
-            samples = [as_sample(one.conversation, self.encoder, self.settings.max_length, one.start) for one in found]
         except (ValueError, KeyError, OSError):
-            samples = []
-        if not samples:
+            found = []
+        if not found:
             return [nothing(trajectory.prompt, self.encoder)]
+        samples = [self._sample(one, trajectory.prompt) for one in found]
         if self.settings.algorithm == "ggpo":
             self._metrics[self._mode]["masked_share"] += [float(one.masked) for one in found]
         return [sample.unlearned() if one.masked else sample for one, sample in zip(found, samples, strict=True)]
+
+    def _sample(self, segment: Segment, prompt: str) -> Sampled:
+        """A segment's row, without a learned token where it does not fit; the others of its trajectory are learned."""
+        try:
+            return as_sample(segment.conversation, self.encoder, self.settings.max_length, segment.start)
+        except (ValueError, OSError):
+            return nothing(prompt, self.encoder)
 
     def _moves(self, sample: Sampled, advantage: float) -> bool:
         """Whether the row has a gradient. One of a group whose rewards are all the same has that of the KL alone."""

@@ -90,7 +90,7 @@ def trl_arguments(settings: GRPOSettings, trajectories: int, validate: bool) -> 
         use_vllm=settings.rollouts == "vllm",
         vllm_mode="colocate",
         vllm_gpu_memory_utilization=settings.vllm_memory,
-        vllm_max_model_length=settings.max_length,
+        vllm_max_model_length=2 * settings.max_length,  # what is longer is played, scored, and learned in part
         vllm_importance_sampling_correction=False,  # log-probabilities are recomputed, not taken from the engine
         save_steps=settings.save_steps,
         save_total_limit=2,

@@ -56,21 +56,33 @@ def _split(encoded: Encoded, context: int) -> Sampled:
 def with_blank_image(sample: Sampled, encoder: ChatEncoder) -> Sampled:
     """The row with an image of one square behind its last token, where it has none; nothing before it changes.
 
-    Where weights lie in parts on several cards (ZeRO-3) all processes must go through the same modules at once: one
-    whose rows lack an image would pass over the vision tower, and the others wait for its part.
+    Where weights lie in parts on several cards (ZeRO-3), or several processes train some of the vision tower, all must
+    go through the same modules at once: one whose rows lack an image would pass over the tower, and the others wait.
     """
     if sample.encoded.images:
         return sample
-    side = encoder.factor
-    blank = Image((side, side), PILImage.new("RGB", (side, side), "white"))
-    seen = encoder.encode([Message("user", (blank,))], reply=False)
-    behind = seen.input_ids[seen.input_ids.index(encoder.vision_start) :]
+    behind, images = _blank(encoder)
     return replace(
         sample,
         completion=[*sample.completion, *behind],
         written=[*sample.written, *[False] * len(behind)],
-        encoded=replace(sample.encoded, images=seen.images),
+        encoded=replace(sample.encoded, images=images),
     )
+
+
+def with_blank_behind(encoded: Encoded, encoder: ChatEncoder) -> Encoded:
+    """As `with_blank_image`, of a conversation that was not sampled."""
+    if encoded.images:
+        return encoded
+    behind, images = _blank(encoder)
+    return Encoded([*encoded.input_ids, *behind], [*encoded.model_mask, *[False] * len(behind)], images)
+
+
+def _blank(encoder: ChatEncoder) -> tuple[list[int], list[Image]]:
+    """The ids of an image of one white square, and the image."""
+    blank = Image((encoder.factor, encoder.factor), PILImage.new("RGB", (encoder.factor, encoder.factor), "white"))
+    seen = encoder.encode([Message("user", (blank,))], reply=False)
+    return seen.input_ids[seen.input_ids.index(encoder.vision_start) :], seen.images
 
 
 def nothing(prompt: str, encoder: ChatEncoder) -> Sampled:

@@ -26,6 +26,7 @@ from vrag_nb.agent.encoding import ChatEncoder, Encoded
 from vrag_nb.agent.policy import Frame, in_frame
 from vrag_nb.learning.curves import CurveLog
 from vrag_nb.learning.length_groups import LengthGroups
+from vrag_nb.learning.rows import with_blank_behind
 from vrag_nb.learning.sampled_data import read_conversation, read_rows
 from vrag_nb.learning.trainers import ModelSettings, RestoresWeights, epoch_of, machine_arguments
 
@@ -53,14 +54,20 @@ class SFTSettings(ModelSettings):
 
 
 class ConversationCollator:
-    """Rows of `sampled_data.write_dataset` to model inputs, with labels on the assistant's tokens only."""
+    """Rows of `sampled_data.write_dataset` to model inputs, with labels on the assistant's tokens only.
+
+    blank_images: rows without an image get a blank one (`rows.with_blank_image`).
+    """
 
     def __init__(self, encoder: ChatEncoder, frame: Frame = "absolute") -> None:
         self.encoder = encoder
         self.frame: Frame = frame
+        self.blank_images = False
 
     def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
         encoded = [_encoded(row, self.encoder, self.frame) for row in rows]
+        if self.blank_images:
+            encoded = [with_blank_behind(one, self.encoder) for one in encoded]
         inputs = self.encoder.collate(encoded, padding_side="right")
         written = inputs.pop("model_mask")
         inputs["labels"] = inputs["input_ids"].masked_fill(~written, IGNORE)
@@ -126,15 +133,18 @@ def sft_trainer(settings: SFTSettings, callbacks: Sequence[TrainerCallback] = ()
     rows, too_long = load_rows(settings.data, encoder, settings.max_length, settings.frame)
     if too_long:
         print(f"{too_long} trajectories have more than {settings.max_length} tokens and are left out")
-    return ResumableTrainer(
+    collator = ConversationCollator(encoder, settings.frame)
+    trainer = ResumableTrainer(
         model=settings.load(),
         args=_arguments(settings),
         train_dataset=rows,
         processing_class=processor,
-        data_collator=ConversationCollator(encoder, settings.frame),
+        data_collator=collator,
         peft_config=settings.adapter(),
         callbacks=[CurveLog(Path(settings.out) / "log.jsonl"), *callbacks],
     )
+    collator.blank_images = settings.meets_in_tower(trainer.accelerator)
+    return trainer
 
 
 def _arguments(settings: SFTSettings) -> SFTConfig:

@@ -43,9 +43,8 @@ class TrajectoryTables(TrainerCallback):
             return
         write_trajectories(self.folder / f"{name}-{state.global_step:06d}.jsonl", trajectories)
         if open_run() is not None:
-            open_run().log(
-                {f"trajectories/{name}": wandb_table(trajectories[: self.rows], state.global_step, self.pages)}
-            )
+            whole = [one for one in trajectories if one.status != "error"]  # a page of the others may not be readable
+            open_run().log({f"trajectories/{name}": wandb_table(whole[: self.rows], state.global_step, self.pages)})
 
 
 def open_run() -> Any:

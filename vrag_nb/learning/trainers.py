@@ -68,6 +68,12 @@ class ModelSettings(BaseModel):
             suit_cpu(model)
         return model
 
+    def meets_in_tower(self, accelerator: Any) -> bool:
+        """Whether a process that sees no image would keep the others waiting: for its part of the weights, or for its
+        part of the tower's gradients."""
+        shared = accelerator.num_processes > 1 and not (self.freeze_vision and self.freeze_projector)
+        return shared or weights_are_sharded(accelerator)
+
     def adapter(self) -> Any:
         """The LoRA configuration, or None: low-rank updates of the language model's matrices."""
         if not self.lora_rank:
@@ -79,10 +85,11 @@ class ModelSettings(BaseModel):
 
 
 def freeze(model: PreTrainedModel, vision: bool, projector: bool) -> None:
-    """Stop gradients into the vision tower's blocks, its projector (the merger), or both."""
+    """Stop gradients into the vision tower's blocks, its projector (the mergers), or both."""
     for name, parameter in model.named_parameters():
         if ".visual." in f".{name}":
-            parameter.requires_grad_(not (projector if ".merger." in name else vision))
+            merges = ".merger." in name or ".deepstack_merger_list." in name  # Qwen3-VL has several
+            parameter.requires_grad_(not (projector if merges else vision))
 
 
 class RestoresWeights:
@@ -106,15 +113,28 @@ def train(trainer: Any) -> Path:
     """Run to the end, from the last checkpoint where there is one; returns a folder that loads without peft.
 
     A run that was made with so many steps is left as it is. Raises FolderInUseError where another run trains in the
-    same folder.
+    same folder, ValueError for whole weights of 16 bits.
     """
     out = Path(str(trainer.args.output_dir))
+    _check_precision(trainer)
     with alone_in(out) if trainer.is_world_process_zero() else nullcontext():
         if _steps_of(out / FINAL) == trainer.args.max_steps:
             return out / FINAL
         with flushed_denormals():
             trainer.train(resume_from_checkpoint=_last_checkpoint(out))
         return _save(trainer, out)
+
+
+def _check_precision(trainer: Any) -> None:
+    """Raises ValueError where steps would be rounded away: AdamW's are below half a unit in the last place of most
+    bfloat16 weights, and only DeepSpeed and FSDP keep weights of 32 bits beside them."""
+    if trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled:
+        return
+    if any(weights.requires_grad and weights.dtype == torch.bfloat16 for weights in trainer.model.parameters()):
+        raise ValueError(
+            "dtype: bfloat16 rounds most of a step away where the weights themselves are trained: set a lora_rank or "
+            "dtype: float32, or launch with DeepSpeed (accelerate launch --config_file vrag_nb/learning/zero3.yaml)"
+        )
 
 
 def _save(trainer: Any, out: Path) -> Path:
