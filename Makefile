@@ -46,7 +46,7 @@ $(READY): requirements.lock pyproject.toml
 	  echo "      Install one (Debian, Ubuntu: apt-get install python3.11 python3.11-venv) and run make again."; \
 	  exit 1; \
 	fi; \
-	[ -x $(PY) ] || { echo "creating $(VENV) with $$($$found --version)"; $$found -m venv $(VENV); }
+	$(PY) -m pip --version >/dev/null 2>&1 || { echo "creating $(VENV) with $$($$found --version)"; $$found -m venv $(VENV); }
 	@$(PY) -m pip install --quiet --disable-pip-version-check uv
 	@$(PY) -m uv pip install --python $(PY) -r requirements.lock
 	@$(PY) -m uv pip install --python $(PY) --no-deps -e .
@@ -67,7 +67,7 @@ test: $(READY)
 	@OMP_NUM_THREADS=1 $(PY) -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lab: $(READY)
-	@$(PY) -m jupyter lab --notebook-dir=. notebooks/index.ipynb
+	@$(PY) -m jupyter lab --notebook-dir=. $(ARGS) notebooks/index.ipynb
 
 serve: $(READY)
 	@$(PY) -m vrag_nb serve --profile $(PROFILE) --port $(PORT) $(ARGS)

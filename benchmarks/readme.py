@@ -70,7 +70,10 @@ def _joined(*parts: str) -> str:
 
 
 def nano() -> str:
-    text = markdown(_json("results/nano/metrics.json")).removeprefix("# Evaluation\n")
+    found = _json("results/nano/metrics.json")
+    if found["run"].get("limit"):
+        raise SystemExit("results/nano holds a sample of the questions (make run): make nano-eval first")
+    text = markdown(found).removeprefix("# Evaluation\n")
     return f"`make nano-eval` (results/nano/metrics.json):\n{text}"
 
 

@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from vrag_nb import runs
+from vrag_nb.folder_lock import FolderInUseError, alone_in
 from vrag_nb.profiles import ProfileError
 from vrag_nb.runs import RunError, declared_parameters, execute_run, load_run, plan_run
 
@@ -99,6 +100,36 @@ def test_what_changed_and_what_needs_it_is_stale(world: Path) -> None:
     file = world / "runs.yaml"
     file.write_text(file.read_text().replace("word: hello", "word: hi"))
     assert stale(world) == ["01_first", "02_second"]
+
+
+def test_what_parameters_name_counts(world: Path) -> None:
+    """Checkpoints that are compared, another profile, and data sets that lie outside of the results."""
+    parameters = f'{PARAMETERS}\ncompare: dict = {{}}\nmemory_profile: str = "q"\nrun_folder: str = "{world}/runs"'
+    write_notebook(world / "notebooks", "02_second", "print('second')", parameters=parameters)
+    file = world / "runs.yaml"
+    text = file.read_text().replace("02_second: {}", f"02_second: {{compare: {{own: {world}/weights}}}}")
+    text = text.replace("02_second: {needs: [01_first]}", '02_second: {outputs: ["{run_folder}/data"]}')
+    file.write_text(text.replace("profiles:\n", "profiles:\n  q: {extends: p}\n"))
+    for name in ("weights", "runs"):
+        (world / name).mkdir()
+    (world / "weights" / "config.json").write_text("1")
+    (world / "runs" / "data").write_text("1")
+    run(world)
+    assert stale(world) == []
+    (world / "weights" / "config.json").write_text("2")
+    assert stale(world) == ["02_second"]
+    (world / "weights" / "config.json").write_text("1")
+    (world / "runs" / "data").rename(world / "runs" / "gone")
+    assert stale(world) == ["02_second"]
+    (world / "runs" / "gone").rename(world / "runs" / "data")
+    assert stale(world) == []
+    file.write_text(file.read_text().replace("q: {extends: p}", "q: {extends: p, legible_only: true}"))
+    assert stale(world) == ["02_second"]
+
+
+def test_two_runs_do_not_write_into_one_folder(world: Path) -> None:
+    with alone_in(world / "results"), pytest.raises(FolderInUseError, match="at work in"):
+        run(world)
 
 
 def test_documents_questions_and_prompt_of_ones_own_count(world: Path) -> None:

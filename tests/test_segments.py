@@ -82,7 +82,11 @@ def test_examples_of_the_mask_are_a_right_and_a_wrong_trajectory(tiny_corpus: Pa
     """The first search misses and leads nowhere; the second one finds the page, from the question again."""
     asked = question("it", page=1)
     asked.needed_facts[0]["description"] = "It"
-    right, wrong = mask_examples(Misser(), tiny_corpus, [asked], MemorySettings(max_pixels=40 * 784))
+    settings = MemorySettings(max_pixels=40 * 784)
+    found = mask_examples(Misser(), tiny_corpus, [asked], settings)
+    assert found is not None
+    right, wrong = found
+    assert mask_examples(Misser(), tiny_corpus, [question("other", page=5)], settings) is None
     assert (right.answer, wrong.answer) == (asked.reference_answer, WRONG)
     missed, found, answer = mask_reasons(right, True).items()
     assert "does not follow" in missed[1]

@@ -90,14 +90,19 @@ def gone(pids: list[int], seconds: float = 30) -> bool:
     return True
 
 
-def test_a_server_is_started_where_it_is_needed_has_an_address_and_is_stopped(tmp_path: Path) -> None:
+def test_a_server_is_started_where_it_is_needed_has_an_address_and_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     said = io.StringIO()
+    monkeypatch.setenv("NO_PROXY", "example.org")
+    monkeypatch.setenv("no_proxy", "")
     with servers(tmp_path, said, policy=part(*FILES, health="{url}/", notebooks=["two", "three"])) as started:
         started.provide("one")
         assert "VRAG_SERVER_POLICY_URL" not in os.environ
         started.provide("two")
         url = os.environ["VRAG_SERVER_POLICY_URL"]
         assert urllib.request.urlopen(url, timeout=30).status == 200
+        assert (os.environ["NO_PROXY"], os.environ["no_proxy"]) == ("example.org,127.0.0.1", "127.0.0.1")
         started.provide("three")
         assert os.environ["VRAG_SERVER_POLICY_URL"] == url  # kept for the next that needs it
         assert started.problem() is None

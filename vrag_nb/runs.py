@@ -34,6 +34,7 @@ import nbformat
 from pydantic import Field, ValidationError
 from rich.console import Console
 
+from vrag_nb.folder_lock import alone_in
 from vrag_nb.paths import REPOSITORY, project_path, shown_path
 from vrag_nb.profile_parts import Part
 from vrag_nb.profiles import RUNS_FILE, Profile, ProfileError, first_problem, load_profile, read_section
@@ -54,6 +55,7 @@ _NO_PART = (
     "retrieval/serving/",
     "display/landing.py",
 )
+_TRAINING = frozenset({"05_sft", "06_grpo"})  # notebooks whose checkpoints others name
 _SOURCES = (".py", ".txt", ".js", ".css", ".html")
 # The recipe that made the models does not touch what they do, but for what the retriever runs:
 _NANO_AT_WORK = frozenset({"nano/written.py", "nano/patches.py", "nano/model.py", "nano/tokenizer.py"})
@@ -158,11 +160,26 @@ def plan_run(run: Run, file: Path | str | None = None) -> list[Step]:
             raise ProfileError(f"{shown_path(path)}: run {run.name}: there is no notebook {shown_path(source)}")
         part = declared.get(name, NotebookPart())
         parameters = _parameters(run, name, given, source, path)
-        needed = [keys[other] for other in part.needs if other in keys]
-        asked = [server.command for _, server in sorted(run.servers.items()) if needs(server, name)]
-        keys[name] = _key(source, parameters, profile, _fill(part.inputs, profile, run), [*needed, *asked])
-        steps.append(Step(name, source, parameters, keys[name], run.folder, _fill(part.outputs, profile, run)))
+        everything = {**declared_parameters(source), **parameters}
+        needed: list[Any] = [keys[other] for other in part.needs if other in keys]
+        needed += [server.command for _, server in sorted(run.servers.items()) if needs(server, name)]
+        if other := everything.get("memory_profile"):
+            needed.append(load_profile(other, path).model_dump(mode="json"))
+        inputs = [*_fill(part.inputs, profile, run), *_named_checkpoints(run, everything)]
+        keys[name] = _key(source, parameters, profile, inputs, needed)
+        outputs = _fill(part.outputs, profile, run, everything.get("run_folder", ""))
+        steps.append(Step(name, source, parameters, keys[name], run.folder, outputs))
     return steps
+
+
+def _named_checkpoints(run: Run, parameters: Mapping[str, Any]) -> list[Path]:
+    """Folders of weights that parameters name; those that the run itself trains come of the notebooks that do."""
+    if _TRAINING & run.notebooks.keys():
+        return []
+    compared = parameters.get("compare")
+    named = [*(compared.values() if isinstance(compared, dict) else []), parameters.get("start")]
+    folders = [project_path(one) for one in named if isinstance(one, str) and one]
+    return [folder for folder in folders if folder.is_dir()]
 
 
 def execute_run(
@@ -171,7 +188,7 @@ def execute_run(
     """Execute what is not up to date (everything with `force`) and return the path of index.html.
 
     Raises ProfileError for a run that does not fit, RunError for a notebook or server that fails; the notebooks before
-    it are kept. Its servers are stopped, whatever happens.
+    it are kept. Its servers are stopped, whatever happens. Raises FolderInUseError while another run writes there.
     """
     from vrag_nb import run_pages
 
@@ -182,7 +199,7 @@ def execute_run(
     places = _places(load_profile(run.profile, path), run, path)
     console.print(f"[bold]run {run.name}[/bold]: {len(steps)} notebooks into {shown_path(run.folder)}")
     executed = False
-    with Servers(run.servers, places, run.folder / "servers", console) as servers:
+    with alone_in(run.folder), Servers(run.servers, places, run.folder / "servers", console) as servers:
         for number, step in enumerate(steps, start=1):
             head = f"[{number}/{len(steps)}] {step.name}"
             if step.fresh and not force:
@@ -234,14 +251,16 @@ def execute_step(
     step.state.write_text(json.dumps({"key": step.key, "seconds": seconds}), encoding="utf-8")
 
 
-def declared_parameters(notebook: Path) -> list[str]:
-    """The names a notebook's `parameters` cell sets. Raises ProfileError when it has no such cell."""
+def declared_parameters(notebook: Path) -> dict[str, Any]:
+    """The names a notebook's `parameters` cell sets, and to what. Raises ProfileError when it has no such cell."""
     for cell in nbformat.read(notebook, as_version=4).cells:
         if "parameters" in cell.metadata.get("tags", []):
-            body = ast.parse(cell.source).body
-            return [
-                node.target.id for node in body if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
-            ]
+            set_there = [node for node in ast.parse(cell.source).body if isinstance(node, ast.AnnAssign)]
+            return {
+                node.target.id: ast.literal_eval(node.value)
+                for node in set_there
+                if isinstance(node.target, ast.Name) and node.value is not None
+            }
     raise ProfileError(f"{shown_path(notebook)} has no cell tagged `parameters`")
 
 
@@ -268,9 +287,12 @@ def _parameters(run: Run, name: str, given: Mapping[str, Any], source: Path, pat
     return {**{key: value for key, value in usual.items() if key in known}, **(given or {})}
 
 
-def _fill(patterns: Iterable[str], profile: Profile, run: Run) -> list[Path]:
-    """Declared inputs or outputs as paths; a checkpoint that is no folder here stays a name, and is no file."""
-    places = _files_of(profile, run)
+def _fill(patterns: Iterable[str], profile: Profile, run: Run, run_folder: str = "") -> list[Path]:
+    """Declared inputs or outputs as paths; a checkpoint that is no folder here stays a name, and is no file.
+
+    run_folder: where the notebook keeps data sets and checkpoints.
+    """
+    places = {**_files_of(profile, run), "run_folder": run_folder}
     try:
         filled = [pattern.format_map(places) for pattern in patterns]
         return [project_path(path) for path in filled if path]

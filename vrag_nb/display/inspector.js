@@ -439,7 +439,8 @@ function hitsCard(model, on) {
     class: "vrag-bar vrag-search",
     onsubmit: (event) => {
       event.preventDefault();
-      card.setAttribute("aria-busy", "true");
+      const { own, query: last } = model.get("hits");
+      if (!own || last !== query.value.trim()) card.setAttribute("aria-busy", "true");  // the same hits bring no change
       model.send({ kind: "search", query: query.value });
     },
   }, query, h("button", { class: "vrag-button", type: "submit" }, "Search"));

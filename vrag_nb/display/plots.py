@@ -26,6 +26,7 @@ from vrag_nb.display.figures import INK, MUTED, SERIES
 from vrag_nb.display.scenes import Verdict
 
 _UNITS = {"difficulty": "0 to 1", "learning_rate": "rate", "tokens": "tokens so far"}
+_HATCHES = ("", "//", "..")  # of bars, likewise
 STYLES = ("-", "--", ":")  # of lines, once the colours of SERIES are used up
 Estimate = Mapping[str, float]  # {value, low, high, n}
 _KINDS = ("search", "bbox", "answer", "invalid")
@@ -38,7 +39,7 @@ def accuracy_by_system(answers: Mapping[str, Mapping[str, Any]], title: str = "A
     _require(estimates, "systems")
     figure = figures.new_figure(max(5.5, 1.6 * len(estimates)), 4.2)
     axes = _chart(figure, _counted(title, estimates.values()), "", "accuracy", list(estimates.values()))
-    _bars(axes, list(range(len(estimates))), list(estimates.values()), 0.6, SERIES[0])
+    _bars(axes, list(range(len(estimates))), list(estimates.values()), 0.6, {"color": SERIES[0]})
     axes.set_xticks(range(len(estimates)), [figures.wrap(name, 1.3, 9) for name in estimates])
     return figure
 
@@ -223,7 +224,8 @@ def _grouped(groups: Mapping[str, Mapping[str, Estimate]], title: str, y: str) -
         present = [index for index, name in enumerate(names) if name in group]
         middles = [index - 0.4 + width * (place + 0.5) for index in present]
         estimates = [group[names[index]] for index in present]
-        _bars(axes, middles, estimates, width * 0.9, SERIES[place % len(SERIES)], series, small=len(groups) > 2)
+        style = {"color": SERIES[place % len(SERIES)], "hatch": _HATCHES[place // len(SERIES) % len(_HATCHES)]}
+        _bars(axes, middles, estimates, width * 0.9, style, series, small=len(groups) > 2)
     counts = [
         max((int(group[name]["n"]) for group in groups.values() if name in group and "n" in group[name]), default=0)
         for name in names
@@ -244,7 +246,7 @@ def _bars(
     places: list[Any],
     estimates: list[Estimate],
     width: float,
-    colour: str,
+    style: Mapping[str, Any],
     label: str = "",
     small: bool = False,
 ) -> None:
@@ -253,7 +255,7 @@ def _bars(
     below = [max(0.0, one["value"] - one.get("low", one["value"])) for one in estimates]
     above = [max(0.0, one.get("high", one["value"]) - one["value"]) for one in estimates]
     errors = {"ecolor": INK, "capsize": 3, "elinewidth": 1.1, "capthick": 1.1}
-    axes.bar(places, values, width, yerr=[below, above], color=colour, label=label or None, error_kw=errors)
+    axes.bar(places, values, width, yerr=[below, above], label=label or None, error_kw=errors, **style)
     for place, value, up in zip(places, values, above, strict=True):
         size = 7.5 if small else 9
         percent = f"{100 * float(f'{value:.2f}'):.0f}"  # a half is rounded as the tables round it

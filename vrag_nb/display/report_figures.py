@@ -14,6 +14,7 @@ from vrag_nb.display.figures import SERIES
 from vrag_nb.evaluation.tables import Table
 
 FEW = 10  # questions: points of fewer are hollow
+_SIGNS = "os^"  # of points, once the colours are used up
 _LINES = ("-", "--", ":", "-.")
 
 
@@ -64,14 +65,15 @@ def points(table: Table, title: str, x: str, y: str) -> Figure:
     rows, count = estimates(table), len(table.rows)
     for place, (name, row) in enumerate(rows.items()):
         colour, shift = SERIES[place % len(SERIES)], 0.5 * ((place + 0.5) / count - 0.5)
+        sign = _SIGNS[place // len(SERIES) % len(_SIGNS)]
         for number, column in zip(_numbers(table), table.columns[1:], strict=True):
             one = row.get(column.title)
             if one is None:
                 continue
             spread = [[max(0, one["value"] - one["low"])], [max(0, one["high"] - one["value"])]]
             face = colour if one["n"] >= FEW else "white"
-            axes.errorbar(number + shift, one["value"], spread, fmt="o", color=colour, markerfacecolor=face, capsize=2)
-        axes.plot([], [], "o", color=colour, label=_name(name))
+            axes.errorbar(number + shift, one["value"], spread, fmt=sign, color=colour, markerfacecolor=face, capsize=2)
+        axes.plot([], [], sign, color=colour, label=_name(name))
     _finish(axes, count)
     return figure
 

@@ -24,11 +24,11 @@ WRONG = "none of these"
 
 def mask_examples(
     engine: Engine, corpus: Path, questions: Sequence[Question], settings: MemorySettings | None = None
-) -> tuple[Trajectory, Trajectory]:
-    """A right and a wrong trajectory, each with a masked node where one of the questions gives one.
+) -> tuple[Trajectory, Trajectory] | None:
+    """A right and a wrong trajectory, each with a masked node where one of the questions gives one; None where the
+    planner answers none of them, as no search brings a gold page.
 
-    Questions are tried in their order, until a search on the way to a right answer has missed. Raises ValueError where
-    the planner answers none of them.
+    Questions are tried in their order, until a search on the way to a right answer has missed.
     """
     environment = MemoryEnvironment(engine, corpus, settings or MemorySettings(top_k=1))  # so that some searches miss
     right: Trajectory | None = None
@@ -40,7 +40,7 @@ def mask_examples(
             if masked:
                 break
     if right is None or right.reference is None:
-        raise ValueError("no question's gold page was found: give more questions, or build the index of their corpus")
+        return None
     misled = right.reference.model_copy(update={"reference_answer": WRONG})
     [wrong] = rollout(MemoryPlanner([misled], follow_misses=False), environment, [right.reference], progress=False)
     return right, wrong

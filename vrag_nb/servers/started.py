@@ -72,6 +72,8 @@ class Servers:
         for one in new:  # they start side by side
             one.wait(self._console)
             os.environ[address_variable(one.name)] = one.url
+        if new:
+            _ask_directly()
 
     def problem(self) -> str | None:
         """How a running server ended, and with what last words; None while all run."""
@@ -84,3 +86,11 @@ class Servers:
             if one.running:
                 os.environ.pop(address_variable(one.name), None)
                 one.stop()
+
+
+def _ask_directly() -> None:
+    """Have clients ask this machine's servers themselves, where the environment names a proxy for everything else."""
+    for name in ("NO_PROXY", "no_proxy"):
+        known = [host for host in os.environ.get(name, "").split(",") if host]
+        if "127.0.0.1" not in known:
+            os.environ[name] = ",".join([*known, "127.0.0.1"])

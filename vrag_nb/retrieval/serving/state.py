@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import sys
 import threading
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import Future
@@ -41,9 +42,10 @@ class ServerState:
 
     @asynccontextmanager
     async def lifespan(self, app: FastAPI) -> AsyncIterator[None]:
-        """SIGHUP reloads. By the time this ends the server has finished its requests, or has given them up."""
+        """SIGHUP reloads; where a terminal is listened to, it tells that this was closed, and ends the server. By the
+        time this ends the server has finished its requests, or has given them up."""
         loop, main = asyncio.get_running_loop(), threading.current_thread() is threading.main_thread()
-        if main and hasattr(signal, "SIGHUP"):
+        if main and hasattr(signal, "SIGHUP") and not sys.stderr.isatty():
             loop.add_signal_handler(signal.SIGHUP, lambda: loop.run_in_executor(None, self.reload_quietly))
         yield
         if not await asyncio.to_thread(self.batcher.close, CLOSING_SECONDS):
