@@ -108,7 +108,7 @@ nano-cpu-sheets: $(READY)
 	  --model data/runs/nano-cpu/models/nano-agent-next --out results/skills/nano-cpu/agent
 	@$(PY) -m vrag_nb.nano.retriever_skills --profile nano-cpu --out results/skills/nano-cpu/retriever
 
-# One lock for both Pythons would need markers; it is made for the older one and installs on the newer.
+# One lock for both Pythons and for Linux and macOS: markers say what is installed where.
 lock: $(READY)
-	@$(PY) -m uv pip compile pyproject.toml --extra dev --extra tables --extra ocr --python-version 3.11 \
+	@$(PY) -m uv pip compile pyproject.toml --extra dev --extra tables --extra ocr --python-version 3.11 --universal \
 	  --no-header --no-annotate --no-emit-index-url --output-file requirements.lock
