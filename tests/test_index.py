@@ -14,6 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
+from vrag_nb.folder_lock import FolderInUseError, alone_in
 from vrag_nb.records import Page, read_pages, write_pages
 from vrag_nb.retrieval import building
 from vrag_nb.retrieval.bm25 import Bm25, words
@@ -130,6 +131,14 @@ def test_the_two_stages_find_what_the_exact_search_finds(tmp_path):
         assert [hit.score for hit in one] == pytest.approx([hit.score for hit in two], rel=1e-5)
     inside = {f"deck{number}_1" for number in range(20)}
     assert set(found(staged.search(["word7"], 3, within=inside)[0])) <= inside
+
+
+def test_one_process_builds_an_index(corpus, tmp_path):
+    with alone_in(tmp_path / "index"), pytest.raises(FolderInUseError, match="at work in"):
+        build(corpus, tmp_path / "index", Toy())
+    build(corpus, tmp_path / "index", Toy())
+    with alone_in(tmp_path / "index"):
+        assert build(corpus, tmp_path / "index", Toy()).embedded == 0, "one that is up to date can be opened meanwhile"
 
 
 def test_pages_that_are_all_alike_fill_the_list(tmp_path):

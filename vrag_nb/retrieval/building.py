@@ -28,6 +28,7 @@ from pydantic import BaseModel
 from tqdm.auto import tqdm
 
 from vrag_nb.documents.pages import page_image, page_path
+from vrag_nb.folder_lock import alone_in
 from vrag_nb.records import Page, read_pages
 from vrag_nb.retrieval.compact import CompactIndex, sample_queries, write_compact
 from vrag_nb.retrieval.embedders import Embedder, batches
@@ -109,8 +110,8 @@ def build_index(
     added: remove it to learn from a corpus that has become another. `single_vector`: the FAISS structure of an embedder
     of one vector a page, by default chosen by the corpus's size (`retrieval.structure`); another is built without
     embedding. Raises ValueError for a corpus without pages, an embedder that gives wrong shapes or one that the
-    settings are not for, IndexMismatchError when `index_dir` holds another kind of embedder's index, and names the page
-    whose image cannot be read.
+    settings are not for, IndexMismatchError when `index_dir` holds another kind of embedder's index, FolderInUseError
+    while another process builds it, and names the page whose image cannot be read.
     """
     corpus, index_dir = Path(corpus), Path(index_dir)
     shard_pages = _shard_pages_before(index_dir) if shard_pages is None else shard_pages
@@ -126,7 +127,8 @@ def build_index(
     if index_kind(embedder) == "text":
         build.write_text()
     elif before is None or not build.in_step:
-        report.resumed = build.write_vectors(embed_units or embed_here, progress)
+        with alone_in(index_dir):
+            report.resumed = build.write_vectors(embed_units or embed_here, progress)
     else:
         sweep(index_dir, before.manifest)
     shutil.rmtree(index_dir / BUILDING, ignore_errors=True)
