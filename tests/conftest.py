@@ -1,7 +1,9 @@
 """Fixtures shared by the tests: a corpus of five small pages, a loadable model of random weights, drawn decks."""
+# ruff: noqa: E402 - the environment has to be set before libraries read it
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -9,9 +11,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+# Before any library reads them. Nothing is asked for over a network, and this machine's servers not through a proxy;
+# FAISS builds the same graph only with one thread.
+OFFLINE = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), "http://127.0.0.1:9")
+OFFLINE |= {"NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost", "HF_HUB_OFFLINE": "1"}
+os.environ |= OFFLINE
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import pytest
 import uvicorn
 from fastapi import FastAPI
+from hypothesis import HealthCheck, settings
 from PIL import Image, ImageDraw
 from transformers import TrainerCallback
 
@@ -19,6 +29,10 @@ from vrag_nb.agent.policy import Conversation, Generation, Policy
 from vrag_nb.documents.decks.generate import pretraining_deck
 from vrag_nb.nano.deck_tasks import DeckPool
 from vrag_nb.records import Hit, MetaInfo, Page, Question, page_id, write_pages
+
+# A machine that is busy with something else may take its time over an example.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.load_profile("patient")
 
 SLIDE, PORTRAIT = (600, 338), (300, 424)  # page pixels (width, height)
 DOCUMENTS = {"alpha": (SLIDE, 3), "beta": (PORTRAIT, 2)}

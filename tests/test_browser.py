@@ -127,6 +127,7 @@ def page(lab: str, world: Path) -> Iterator[playwright_api.Page]:
     with playwright_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
         page = browser.new_page(viewport={"width": 1500, "height": 1750})
+        playwright_api.expect.set_options(timeout=60 * SECONDS)
         page.set_default_timeout(120 * SECONDS)  # only a machine that is busy with something else needs this long
         errors: list[str] = []
         page.on("pageerror", lambda error: errors.append(str(error)))

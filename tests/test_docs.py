@@ -211,8 +211,15 @@ def test_every_benchmark_is_listed_with_options_that_it_has() -> None:
     for name, options in listed.items():
         source = (BENCHMARKS / f"{name}.py").read_text(encoding="utf-8")
         assert all(f'"{option}"' in source for option in options if option != "--check"), name
-    parts = {"tables", "trl_peer", "plaid_worker"}  # of other benchmarks
+    parts = {"tables", "trl_peer", "plaid_worker", "made_with"}  # of other benchmarks
     assert {file.stem for file in BENCHMARKS.glob("*.py")} - parts == set(listed)
+
+
+def test_the_tables_are_those_of_the_results() -> None:
+    if json.loads((REPOSITORY / "results/nano/metrics.json").read_text(encoding="utf-8"))["run"].get("limit"):
+        pytest.skip("results/nano is of `make run`")
+    done = subprocess.run([sys.executable, BENCHMARKS / "readme.py", "--check"], cwd=REPOSITORY, check=False)
+    assert done.returncode == 0
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(REPOSITORY).as_posix())

@@ -483,6 +483,18 @@ def test_every_merger_is_a_projector() -> None:
     assert [one.requires_grad for one in weights.values()] == [False, True, True, True]
 
 
+def test_crops_and_notices_are_not_learned(tiny_vlm_folder: Path, tiny_corpus: Path) -> None:
+    settings = Settings(max_turns=6, min_pixels=784, max_pixels=40 * 784)
+    world = Environment(RankedEngine(), tiny_corpus, settings, "nano")
+    said = ["<search>a</search>", "hm", "<bbox>[0, 0, 84, 84]</bbox>", "<answer>7</answer>"]
+    [one] = rollout(ScriptedPolicy(said), world, [question("q")], progress=False)
+    assert [turn.action.kind for turn in one.turns] == ["search", "invalid", "bbox", "answer"]
+    encoder = ChatEncoder(AutoProcessor.from_pretrained(tiny_vlm_folder))
+    row = as_sample(one.messages(world.pages), encoder, 10_000)
+    learned = [token for token, own in zip(row.completion, row.written, strict=True) if own]
+    assert encoder.tokenizer.decode(learned) == "".join(f"{text}<|im_end|>" for text in said)
+
+
 def test_who_cannot_roll_out_says_so(
     tiny_vlm_folder: Path, environment: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,7 +51,6 @@ for name, (embedder, settings) in kinds.items():
     assert (report.embedded, report.pages) == (3, count + 1), name
     check(name, embedder, "replacement", "deck10_1", **settings)
 check("plain", Toy(), "subject7", "deck2_2", compression=Compression(keep=1, vector_bytes=64))
-print(len(os.listdir("/proc/self/fd")))
 """
 
 

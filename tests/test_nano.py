@@ -12,6 +12,7 @@ from ctypes import c_double
 from dataclasses import replace
 from multiprocessing import Value
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -362,12 +363,30 @@ def test_two_replicas_learn_what_one_process_learns_from_all_the_data(tmp_path: 
     script = tmp_path / "parallel.py"
     script.write_text(PARALLEL)
     alone = [sys.executable, str(script), str(tmp_path / "one.pt")]
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    local = ["--standalone", "--local-addr", "127.0.0.1"]  # a machine's own name need not resolve
+    launcher = ["-m", "torch.distributed.run", *local, "--nproc-per-node", "2"]
     together = [sys.executable, *launcher, str(script), str(tmp_path / "two.pt")]
     for command in (alone, together):
         subprocess.run(command, check=True, capture_output=True, cwd=Path(__file__).parents[1], timeout=300)
     one, two = torch.load(tmp_path / "one.pt"), torch.load(tmp_path / "two.pt")
     assert torch.allclose(one, two, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("able", "quick"),
+    [
+        ({}, False),
+        ({"avx512_bf16": True, "cpu_name": "Intel Xeon"}, False),
+        ({"avx512_bf16": True, "cpu_name": "AMD EPYC"}, True),
+        ({"amx_bf16": True}, True),
+        ({"bf16": True}, True),
+    ],
+)
+def test_bfloat16_is_for_processors_that_multiply_in_it(
+    able: dict[str, Any], quick: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able)
+    assert (quick_dtype() == torch.bfloat16) == quick
 
 
 def test_run_log_forgets_what_comes_after_the_resumed_step(tmp_path: Path):

@@ -91,7 +91,8 @@ def check_01_corpus_prep(said: dict, results: Path) -> None:
 def check_02_indexing(said: dict, results: Path) -> None:
     assert said["dim"] == 128
     assert said["pages"] >= 15
-    assert 0 <= said["recall@1"] <= said["recall@5"] <= 1
+    assert said["recall@1"] <= said["recall@5"]
+    assert said["recall@5"] >= 0.6, "of few pages the shipped retriever finds nearly all"
 
 
 def check_03_agent_rollout(said: dict, results: Path) -> None:
@@ -153,9 +154,8 @@ def check_08_ablations(said: dict, results: Path) -> None:
 
 def test_the_notebook_runs_and_says_what_it_should(executed: tuple[str, nbformat.NotebookNode, Path]) -> None:
     name, notebook, results = executed
-    check = globals().get(f"check_{name}")
-    if check is not None:
-        check(summary(notebook), results)
+    if name != "00_nano_pretraining":
+        globals()[f"check_{name}"](summary(notebook), results)
     assert (results / f"{name}.html").stat().st_size > 10_000
     errors = [output for cell in notebook.cells for output in cell.get("outputs", []) if output.output_type == "error"]
     assert not errors

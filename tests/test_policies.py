@@ -396,7 +396,7 @@ def test_a_whole_rollout(tiny_vlm_folder: Path, tiny_corpus: Path, tmp_path: Pat
 
 
 async def dripping() -> AsyncIterator[bytes]:
-    for _ in range(100):
+    for _ in range(1000):
         yield b" "
         await asyncio.sleep(0.05)
 
@@ -617,7 +617,7 @@ def test_an_answer_that_comes_drop_by_drop_is_not_waited_for(endpoint: Endpoint)
     started = time.monotonic()
     [found] = OpenAIPolicy("drips", endpoint.url, api_key_env=None, retries=0, timeout=0.3).generate([SHORT])
     assert "the answer was not there after 0.3 seconds" in str(found.error)
-    assert time.monotonic() - started < 4
+    assert time.monotonic() - started < 25  # it would go on for 50
 
 
 def test_answers_of_another_endpoint_are_others(endpoint: Endpoint) -> None:

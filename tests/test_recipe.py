@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from vrag_nb.nano.plan import FEWEST, Recipe, fresh_model, load_earlier, tokeniz
 from vrag_nb.nano.recipe import ENDED, run_stages
 from vrag_nb.nano.several_facts import reason
 from vrag_nb.nano.windows import draw_windows
+from vrag_nb.paths import REPOSITORY
 
 TINY = NanoSize(text_width=32, text_layers=1, text_heads=2, vision_width=32, vision_layers=2, vision_heads=2)
 
@@ -84,6 +86,12 @@ def test_a_tower_is_taught_letters_from_nothing_and_handed_on(recipe: Recipe):
 def test_an_unknown_stage_is_named(recipe: Recipe):
     with pytest.raises(ValueError, match="unknown stage sea; there are letters, "):
         run_stages(recipe, ["sea"])
+
+
+def test_make_nano_cpu_goes_through_stages_that_there_are() -> None:
+    named = re.search(r"for stage in ([a-z ]+);", (REPOSITORY / "Makefile").read_text(encoding="utf-8"))
+    assert named is not None
+    assert set(named[1].split()) <= set(recipes.STAGES)
 
 
 @pytest.fixture

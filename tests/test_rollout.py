@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
+import threading
 from pathlib import Path
 
 import pytest
@@ -109,18 +109,27 @@ def test_errors_are_tried_again_unless_told_otherwise(environment: Environment, 
     assert [trajectory.status for trajectory in read_trajectories(out)] == ["answered", "answered"]
 
 
-def test_an_interrupted_rollout_asks_for_no_further_turn(environment: Environment) -> None:
+def test_an_interrupted_rollout_asks_for_no_further_turn(
+    environment: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[int] = []
+    told = threading.Event()
+
+    class Stopped(threading.Event):
+        def set(self) -> None:
+            super().set()
+            told.set()
 
     def answer_first(conversation: Conversation) -> str:
         asked.append(number(conversation))
         if asked[-1] == 0:
             return "<answer>0</answer>"
-        time.sleep(0.2)
+        told.wait(20)
         return "<search>q</search>"
 
     policy = ScriptedPolicy(answer_first)
     policy.batched = False
+    monkeypatch.setattr("vrag_nb.agent.rollout.Event", Stopped)
     found = _threaded(policy, environment, [_Job(one.uid, one) for one in QUESTIONS[:3]], 3, 0)
     assert next(found).answer == "0"
     found.close()

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import nbformat
 import pytest
+import yaml
 from rich.console import Console
 
 from vrag_nb import runs
 from vrag_nb.folder_lock import FolderInUseError, alone_in
-from vrag_nb.profiles import ProfileError
+from vrag_nb.profiles import RUNS_FILE, ProfileError
 from vrag_nb.runs import RunError, declared_parameters, execute_run, load_run, plan_run
 
 YAML = """
@@ -240,7 +241,7 @@ def test_unknown_runs_and_notebooks_without_parameters_are_named(world: Path) ->
         declared_parameters(path)
 
 
-@pytest.mark.parametrize("name", ["nano", "nano-eval", "nano-test"])
+@pytest.mark.parametrize("name", yaml.safe_load((runs.REPOSITORY / RUNS_FILE).read_text(encoding="utf-8"))["runs"])
 def test_shipped_runs_fit_their_notebooks(name: str) -> None:
     run = load_run(name)
     assert [step.name for step in plan_run(run)] == list(run.notebooks)

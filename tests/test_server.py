@@ -276,8 +276,7 @@ def test_full_means_503_and_come_again(engine: SearchEngine) -> None:
 
 
 def test_bodies_are_bounded_in_bytes_and_time(engine: SearchEngine) -> None:
-    options = ServingOptions(max_body=100, body_timeout=0.2)
-    with serving(create_app(engine, options=options)) as url:
+    with serving(create_app(engine, options=ServingOptions(max_body=100))) as url:
         declared = httpx.post(f"{url}/search", content=b"x" * 101)
         counted = httpx.post(f"{url}/search", content=iter([b"x" * 60, b"x" * 60]))
         for answer in (declared, counted):
@@ -285,9 +284,10 @@ def test_bodies_are_bounded_in_bytes_and_time(engine: SearchEngine) -> None:
             assert answer.json()["detail"] == "the request's body is over 100 bytes"
             assert answer.json()["request_id"] == answer.headers["x-request-id"]
         assert httpx.post(f"{url}/search", json={"queries": ["pears"]}).status_code == 200
-        with socket.create_connection(address(url)) as slow:
-            slow.sendall(b"POST /search HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
-            assert slow.recv(2000).startswith(b"HTTP/1.1 408 ")
+    hasty = serving(create_app(engine, options=ServingOptions(body_timeout=0.2)))
+    with hasty as url, socket.create_connection(address(url)) as slow:
+        slow.sendall(b"POST /search HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
+        assert slow.recv(2000).startswith(b"HTTP/1.1 408 ")
 
 
 def test_limits_are_the_servers_own(engine: SearchEngine) -> None:

@@ -164,7 +164,7 @@ def test_one_that_never_answers_is_told_after_its_limit_and_is_gone(tmp_path: Pa
 
 
 def test_an_unhealthy_answer_is_no_health(tmp_path: Path) -> None:
-    wrong = part(*FILES, health="{url}/no/such/page", start_limit=2.0)
+    wrong = part(*FILES, health="{url}/no/such/page", start_limit=6.0)
     with servers(tmp_path, policy=wrong) as started, pytest.raises(ServerError, match="answers 404"):
         started.provide("any")
 
