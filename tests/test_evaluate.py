@@ -356,14 +356,15 @@ import os, signal, sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 import test_evaluate as t
-class Killed(t.ScriptedPolicy):
-    def generate(self, conversations, seeds=None):
-        if len(self.calls) == int(sys.argv[4]):
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().generate(conversations, seeds)
-t.evaluate(corpus=Path(sys.argv[2]), questions=t.QUESTIONS, engine=t.RankedEngine(), policy=Killed(t.sees_then_answers),
-           systems=["vanilla_top1", "agent"], out=Path(sys.argv[3]), settings=t.SETTINGS, prompt="nano", concurrency=1,
-           progress=False)
+whole = t.ScriptedPolicy.generate
+def generate(self, conversations, seeds=None):
+    if len(self.calls) == int(sys.argv[4]):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return whole(self, conversations, seeds)
+t.ScriptedPolicy.generate = generate  # the same class: another one's answers would be put aside
+policy = t.ScriptedPolicy(t.sees_then_answers)
+t.evaluate(corpus=Path(sys.argv[2]), questions=t.QUESTIONS, engine=t.RankedEngine(), policy=policy, systems=["vanilla_top1", "agent"],
+           out=Path(sys.argv[3]), settings=t.SETTINGS, prompt="nano", concurrency=1, progress=False)
 """
 
 

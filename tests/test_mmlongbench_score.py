@@ -60,6 +60,9 @@ REALDOCS = Path(os.environ.get("VRAG_NB_REALDOCS", Path(__file__).parents[2] / "
         ("['yellow', 'black and whit']", "['yellow', 'black and white']", "List", 14 / 15),  # the worse pair
         ("Fact Checker", "['Fact Checker']", "List", 1),
         ("['yellow', ", "['yellow']", "List", 0),  # a broken list
+        ("yellow, black and white", "['yellow', 'black and white']", "List", 1),
+        ("black and white", "['black and white']", "List", 1),
+        ("[Red, Blue]", "['Red', 'Blue']", "List", 1),
         ("[]", "['yellow']", "List", 0),
         ("Red; Blue", "['Red', 'Blue']", "List", 1),  # a list in words
         ("Blue and red", "['Red', 'Blue']", "List", 1),

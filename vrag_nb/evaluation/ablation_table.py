@@ -63,7 +63,8 @@ def ablation_differences(folder: Path) -> Table:
     naming the file for one that does not hold cells.
     """
     cells = dict(_read(folder, lambda found: list(found.items())))
-    scores = {name: _by_question(_predictions(Path(folder), name, runs)) for name, runs in cells.items()}
+    files = {name: _predictions(Path(folder), name, runs) for name, runs in cells.items()}
+    scores = {name: _by_question(files[name]) if len(files[name]) == len(runs) else {} for name, runs in cells.items()}
     pairs = [(name, f"{_parts(name)[0]}, start") for name in cells if _parts(name)[1] != "start"]
     pairs += [(f"{actions}, vrag", f"{actions}, outcome") for actions in ("search", "search and crop")]
     pairs += [(f"search and crop, {reward}", f"search, {reward}") for reward in ("start", "outcome", "vrag")]

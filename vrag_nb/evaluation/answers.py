@@ -73,12 +73,13 @@ _MINUS = str.maketrans(
 )
 _ARTICLES = frozenset({"a", "an", "the"})
 _MAGNITUDES = {
-    "hundred": 2, "k": 3, "thousand": 3, "lakh": 5, "m": 6, "mn": 6, "mio": 6, "mln": 6, "million": 6, "millions": 6,
-    "crore": 7, "b": 9, "bn": 9, "mrd": 9, "billion": 9, "billions": 9, "t": 12, "tn": 12, "trillion": 12,
-    "trillions": 12,
+    "hundred": 2, "hundreds": 2, "k": 3, "thousand": 3, "thousands": 3, "lakh": 5, "lakhs": 5, "m": 6, "mn": 6,
+    "mio": 6, "mln": 6, "million": 6, "millions": 6, "crore": 7, "crores": 7, "b": 9, "bn": 9, "mrd": 9, "billion": 9,
+    "billions": 9, "t": 12, "tn": 12, "trillion": 12, "trillions": 12,
 }  # fmt: skip
 _CODES = {  # of currencies: what they are written as
-    "usd": "$", "us$": "$", "eur": "€", "gbp": "£", "jpy": "¥", "inr": "₹", "krw": "₩", "rub": "₽", "rmb": "cny",
+    "rs.": "₹", "rs": "₹", "usd": "$", "us$": "$", "eur": "€", "gbp": "£", "jpy": "¥", "inr": "₹", "krw": "₩",
+    "rub": "₽", "rmb": "cny",
     **{code: code for code in (
         "cny", "chf", "nok", "sek", "dkk", "pln", "czk", "cad", "aud", "nzd", "hkd", "sgd", "brl", "mxn", "zar", "try",
     )},
@@ -87,16 +88,20 @@ _UNITS = {
     "%": "%", "percent": "%", "per cent": "%", "pct": "%", "percentage points": "%", "pp": "%",
     "dollar": "$", "dollars": "$", "us dollar": "$", "us dollars": "$", "euro": "€", "euros": "€", "pound": "£",
     "pounds": "£", "yen": "¥", "rupee": "₹", "rupees": "₹", "yuan": "cny", **_CODES,
-    "degree": "°", "degrees": "°", "deg": "°", "celsius": "°c", "degrees celsius": "°c", "° c": "°c", "° celsius": "°c",
+    "degree": "°", "degrees": "°", "deg": "°", "celsius": "°c", "degrees celsius": "°c", "degrees c": "°c", "° c": "°c",
+    "° celsius": "°c",
 }  # fmt: skip
 _SYMBOLS = frozenset({"%", *_CODES.values()})
+_WRITTEN = frozenset({*_CODES, *"$€£¥₹₩₽"})  # currencies
 _SHORT = {  # units of one word, in the singular
     "hour": "h", "hr": "h", "minute": "min", "second": "s", "sec": "s", "yr": "year", "kilogram": "kg", "gram": "g",
     "tonne": "t", "ton": "t", "kilometre": "km", "kilometer": "km", "metre": "m", "meter": "m", "centimetre": "cm",
     "centimeter": "cm", "millimetre": "mm", "millimeter": "mm", "litre": "l", "liter": "l", "mile": "mi", "m2": "m^2",
     "m3": "m^3",
 }  # fmt: skip
-_BOUND = re.compile(r"\s*(?:\+|or (?:more|less|fewer|higher|lower|above|below|over|under)\b|and (?:more|above|over)\b)")
+_BOUND = re.compile(
+    r"\+|\b(?:or|and) (?:more|less|fewer|higher|lower|greater|above|below|over|under|up|older|younger)\b"
+)
 _ANY_CURRENCY = "|".join(map(re.escape, (*_CODES, *"$€£¥₹₩₽")))
 _NUMBER = re.compile(
     rf"(?P<sign>[-+]?)\s*(?P<currency>{_ANY_CURRENCY})?\s*(?P<sign2>[-+]?)"
@@ -105,9 +110,13 @@ _NUMBER = re.compile(
     # digits belong to a unit after two letters (CO2), as a power (m^2), or as m2 and m3
     r"(?P<unit>\s*(?:%|[^\d\s.,;%])(?:[^\d,;%]|(?<=[^\W\d_]{2})\d|\^-?\d|(?<=\sm)[23])*)?"
 )
-_NEGATED = re.compile(  # as accountants write it: the currency may stand before the brackets, % or a magnitude after
-    rf"((?:{_ANY_CURRENCY})?\s*)\(([^()]*\d[^()]*)\)(\s*(?:%|percent|{'|'.join(_MAGNITUDES)})?)"
+_BEHIND = "|".join(
+    sorted(map(re.escape, {*_UNITS, *_SYMBOLS, *(one for one in _MAGNITUDES if one[1:])}), key=len)[::-1]
 )
+_NEGATED = re.compile(  # as accountants write it: a currency may stand before the brackets, magnitudes and units after
+    rf"((?:{_ANY_CURRENCY})?\s*)\(([^()]*\d[^()]*)\)((?:[kmbt](?![a-z]))?(?:\s*(?:{_BEHIND})\.?(?![a-z]))*)"
+)
+_GLUED = re.compile(r"(?<=[a-z])([$€£¥₹₩₽])")
 _MONTHS = (
     "jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?"
     "|nov(?:ember)?|dec(?:ember)?"
@@ -141,19 +150,25 @@ def _one_spelling(text: str) -> str:
 
 def normalise(text: str) -> str:
     """The words of an answer in one spelling: lower case, one space, no articles, no punctuation around words."""
-    text = _RANGE.sub("-", _one_spelling(text).translate(_MINUS).casefold()).replace(" & ", " and ")
-    words = [(word, _bare(word)) for word in _COMPARED.sub(r"\1", text).split()]
+    text = _RANGE.sub("-", _one_spelling(text).translate(_MINUS)).replace(" & ", " and ")
+    words = [(word, _bare(word.casefold())) for word in _COMPARED.sub(r"\1", text).split()]
     words = [(word, bare) for word, bare in words if any(char.isalnum() or char in "%$€£¥₹-+<>" for char in bare)]
     last = len(words) - 1  # an answer "A" stays one, "Table A" keeps its letter, and so do "A, B" and "(a) and (b)"
-    return " ".join(
-        bare for n, (word, bare) in enumerate(words) if n == last or bare not in _ARTICLES or not word.endswith(bare)
-    )
+    shouted = text.isupper()
+
+    def is_article(place: int, word: str, bare: str) -> bool:
+        letter = word == "A" and place and not shouted  # "Class A shares"
+        return place != last and bare in _ARTICLES and word.casefold().endswith(bare) and not letter
+
+    return " ".join(bare for place, (word, bare) in enumerate(words) if not is_article(place, word, bare))
 
 
 def _bare(word: str) -> str:
     """A word without punctuation around it; "<5" and ">5" are no 5, "<b>" is."""
     around = "\"'`.,;:!?()[]{}*_"
     bare = word.strip(around)
+    if re.match(r"\W*\.\d", word) and bare[:1].isdigit():
+        bare = f".{bare}"
     if bare.startswith("<") and bare.endswith(">"):
         bare = bare.strip("<>" + around)
     return bare or word
@@ -199,7 +214,7 @@ def parse_number(text: str) -> Number | None:
     except InvalidOperation:
         return None
     written = match["unit"] or ""
-    if _no_unit(written) or _BOUND.match(written):
+    if _no_unit(written) or _BOUND.search(written):
         return None
     power, unit = _read_unit(written, _CODES.get(match["currency"] or "", match["currency"] or ""))
     if (match["sign"] == "-") != (match["sign2"] == "-") or negative:
@@ -211,6 +226,7 @@ def parse_number(text: str) -> Number | None:
 def parse_date(text: str) -> datetime | None:
     """The full date that `text` is, or None (rule 6)."""
     words = " ".join(_ORDINAL.sub("", _one_spelling(text).casefold()).replace(",", " ").split())
+    words = re.sub(r"\bsept\b", "sep", re.sub(rf"\b({_MONTHS})\.", r"\1", words))
     for form in _DATE_FORMS:
         try:
             return datetime.strptime(words.strip(" ."), form)
@@ -220,17 +236,21 @@ def parse_date(text: str) -> datetime | None:
 
 
 def _no_unit(written: str) -> bool:
-    """What follows the digits makes it no quantity: "27 October", "1960s", or a sentence of more than three words."""
-    return written == "s" or len(written.split()) > 3 or _MONTH.match(written.strip()) is not None
+    """What follows the digits makes it no quantity: "27 October", "1960s", "1976–", or more than three words."""
+    return written.strip() in ("s", "-") or len(written.split()) > 3 or _MONTH.match(written.strip()) is not None
 
 
 def _read_unit(written: str, currency: str) -> tuple[int, str]:
     """(power of ten, unit) of what follows a number: "million usd" is (6, "$")."""
-    words = written.strip(" .").split()
+    words = _GLUED.sub(r" \1", written.strip(" .")).split()
+    if len(words) > 1 and words[0] in _WRITTEN:  # "5 USD million"
+        currency = currency or _CODES.get(words[0], words[0])
+        words.pop(0)
+    paid = currency or any(word in _WRITTEN for word in words)
+    alone = bool(words) and len(words[0]) == 1 and written[0].isspace() and not paid  # "5 m" are metres
     power = 0
-    alone = len(written.split()[0]) == 1 and written[0].isspace() and not currency if words else False
-    if words and words[0].rstrip(".") in _MAGNITUDES and not alone:  # "5 m" are metres, "5m" and "$5 m" millions
-        power = _MAGNITUDES[words.pop(0).rstrip(".")]
+    while words and words[0].rstrip(".") in _MAGNITUDES and not alone and not (power and len(words[0]) < 3):
+        power += _MAGNITUDES[words.pop(0).rstrip(".")]
     unit = _unit(words)
     if currency and unit and unit.split()[0] != currency:
         return power, f"{currency} {unit}"
@@ -290,6 +310,8 @@ def _halves(unit: str) -> tuple[str, str]:
 def _contradict(found: tuple[str, str], wanted: tuple[str, str]) -> bool:
     """Whether two units do: one may leave out what the other says, but not say something else in its place."""
     (sign, rest), (other_sign, other_rest) = found, wanted
+    if "°" in (rest, other_rest) and rest.startswith("°") and other_rest.startswith("°"):
+        return sign != other_sign  # which degrees they are was left out
     if (sign and other_sign and sign != other_sign) or (rest and other_rest and rest != other_rest):
         return True
     return bool(
@@ -313,6 +335,7 @@ def list_parts(text: str, at_and: bool = True) -> list[str]:
     strong = re.search(r"[;\n]", text.strip(" ;\n"))
     weak = r",(?=\s)|\s+(?:and|&)\s+" if at_and else r",\s+(?:and\s+)?"
     parts = re.split(r"[;\n]" if strong else weak, text.strip(" ;\n"))
+    parts = [re.sub(r"^\s*(?:and|&)\s+", "", part, flags=re.IGNORECASE) for part in parts] if strong else parts
     return [part.strip(" '\"") for part in parts if normalise(part)]
 
 
@@ -322,7 +345,7 @@ def _same_list(found: list[str], wanted: list[str], tolerance: float) -> bool:
         return False
     left = list(found)
     for part in sorted(wanted, key=lambda part: part not in left):
-        match = next((one for one in left if _agree(one, part, tolerance)), None)
+        match = part if part in left else next((one for one in left if _agree(one, part, tolerance)), None)
         if match is None:
             return False
         left.remove(match)

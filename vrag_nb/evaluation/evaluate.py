@@ -52,7 +52,7 @@ from vrag_nb.agent.trajectory import Trajectory, TrajectoryLog, write_trajectori
 from vrag_nb.evaluation.answers import is_right
 from vrag_nb.evaluation.baselines import Context, System, find_system
 from vrag_nb.evaluation.metrics import Interval, bootstrap, ndcg_at_k, paired_bootstrap, recall_at_k, share_interval
-from vrag_nb.evaluation.per_question import conduct, pages_seen
+from vrag_nb.evaluation.per_question import SHARES, conduct, pages_seen
 from vrag_nb.evaluation.report import BEHAVIOUR, write_json, write_jsonl, write_report
 from vrag_nb.folder_lock import alone_in
 from vrag_nb.provenance import provenance
@@ -210,7 +210,10 @@ def answer_metrics(
     return {
         "accuracy": _dump(share_interval(list(scores.values()), seed)),
         "by_type": {kind: _dump(share_interval(by_type[kind], seed)) for kind in sorted(by_type)},
-        "behaviour": {name: _dump(bootstrap(values, seed)) for name, values in behaviour.items()},
+        "behaviour": {
+            name: _dump((share_interval if name in SHARES else bootstrap)(values, seed))
+            for name, values in behaviour.items()
+        },
         "errors": len(failed),
         **({"error": failed[0]} if failed else {}),
     }

@@ -88,8 +88,7 @@ def turn_curve(system: SystemResult) -> list[float]:
     found = []
     for run in system.runs:
         gold = {uid: run.rows[uid]["gold_pages"] for uid in run.trajectories}
-        found += [gold_by_turn(run.trajectories[uid], pages) for uid, pages in gold.items() if pages]
-    found = [curve for curve in found if curve]
+        found += [gold_by_turn(run.trajectories[uid], pages) or [0.0] for uid, pages in gold.items() if pages]
     most = max((len(curve) for curve in found), default=0)
     return [sum(curve[min(turn, len(curve) - 1)] for curve in found) / len(found) for turn in range(most)]
 
@@ -133,7 +132,8 @@ def conduct_table(results: Results) -> Table:
 def pages_table(results: Results) -> Table:
     """Accuracy by how many pages hold the evidence."""
     groups = {one.name: [dict(one.gold_pages)] * len(one.runs) for one in results.systems}
-    caption = f"By the number of gold pages; 0 are questions that cannot be answered. Judged by {results.judge}."
+    none = "0: no gold page is named, as of questions that cannot be answered"
+    caption = f"By the number of gold pages; {none}. Judged by {results.judge}."
     return _by_group("accuracy_by_gold_pages", "Accuracy by pages of evidence", "pages", caption, results, groups)
 
 
@@ -244,7 +244,7 @@ def _padded(curve: Sequence[float], length: int) -> list[float | None]:
 
 def _intervals(results: Results) -> str:
     seeds = max((len(one.runs) for one in results.systems), default=1)
-    words = "95% bootstrap intervals over questions; one of no width says that all were alike, not that it is certain."
+    words = "95% bootstrap intervals over questions, exact binomial ones where none or all are right."
     return (
         f"{words} Means of {seeds} seeds; below them, where seeds differ, the lowest and the highest."
         if seeds > 1

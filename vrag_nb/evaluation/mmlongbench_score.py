@@ -71,8 +71,11 @@ def score_answer(answer: str | None, reference: str, answer_format: str) -> floa
         return float(None not in numbers and _same_number(*numbers))  # type: ignore[arg-type]
     if answer_format in ("Str", "None"):
         return _text_score(_clean(answer), _clean(reference))
-    listed = _parts(answer) if answer.startswith("[") else sorted(map(_clean, list_parts(answer)))
-    return _list_score(listed, _parts(reference))
+    parts, listed = _parts(reference), _parts(answer)
+    if answer.startswith("[") and (listed is not None or not answer.rstrip().endswith("]")):
+        return _list_score(listed, parts)
+    ways = [answer], list_parts(answer), list_parts(answer, at_and=False)  # a name may hold an "and", or a comma
+    return max(_list_score(sorted(map(_clean, way)), parts) for way in ways)
 
 
 def fits_format(reference: str, answer_format: str) -> bool:

@@ -51,6 +51,12 @@ def pages_seen(gold: Sequence[str], shown: Sequence[str]) -> dict[str, float]:
     return found
 
 
+# Measures between 0 and 1, whose intervals are exact where all are the one or the other.
+SHARES = frozenset(
+    {"accuracy", "gold_pages_seen", "all_gold_seen", "finish_rate", "forced_rate", "invalid_action_rate"}
+)
+
+
 def gold_by_turn(trajectory: Trajectory, gold: Sequence[str]) -> list[float]:
     """The share of the gold pages shown by the end of each turn, ready-made ones included. Needs a gold page."""
     wanted, shown, shares = set(gold), set[str](), list[float]()

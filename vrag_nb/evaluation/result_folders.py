@@ -28,7 +28,7 @@ from vrag_nb.evaluation.agreement import RULES
 from vrag_nb.evaluation.baselines import find_system
 from vrag_nb.evaluation.benchmark_report import read_predictions
 from vrag_nb.evaluation.metrics import bootstrap, ndcg_at_k, share_interval
-from vrag_nb.evaluation.per_question import conduct, pages_seen
+from vrag_nb.evaluation.per_question import SHARES, conduct, pages_seen
 from vrag_nb.paths import shown_path
 from vrag_nb.records import Question
 
@@ -91,7 +91,7 @@ class SystemResult:
         """`{value, low, high, n}` of a measure over `uids` (default: all); with several seeds their `spread` too."""
         chosen = set(self.uids if uids is None else uids)
         values = [value for uid, value in self.measure(name).items() if uid in chosen]
-        interval = share_interval if name == "accuracy" else bootstrap
+        interval = share_interval if name in SHARES else bootstrap
         found: dict[str, Any] = interval(values, seed).model_dump(mode="json")
         if len(self.runs) > 1:
             each = [_mean(run.measures[uid][name] for uid in self.uids if uid in chosen and name in run.measures[uid])
