@@ -43,6 +43,18 @@ def test_boxes_as_models_write_them(content: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("I can now give the <answer>.\nAction: <answer>42</answer>", Action(kind="answer", answer="42")),
+        ("<answer><answer>42</answer></answer>", Action(kind="answer", answer="42")),
+        ("I use <search>: <search>total</search>", Action(kind="search", query="total")),
+    ],
+)
+def test_a_tag_that_is_named_in_words_begins_nothing(text: str, wanted: Action) -> None:
+    assert parse(text)[1] == wanted
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "<search>sales 2019",

@@ -362,8 +362,8 @@ def generate(self, conversations, seeds=None):
         os.kill(os.getpid(), signal.SIGKILL)
     return whole(self, conversations, seeds)
 t.ScriptedPolicy.generate = generate  # the same class: another one's answers would be put aside
-policy = t.ScriptedPolicy(t.sees_then_answers)
-t.evaluate(corpus=Path(sys.argv[2]), questions=t.QUESTIONS, engine=t.RankedEngine(), policy=policy, systems=["vanilla_top1", "agent"],
+policy, systems = t.ScriptedPolicy(t.sees_then_answers), ["vanilla_top1", "agent"]
+t.evaluate(corpus=Path(sys.argv[2]), questions=t.QUESTIONS, engine=t.RankedEngine(), policy=policy, systems=systems,
            out=Path(sys.argv[3]), settings=t.SETTINGS, prompt="nano", concurrency=1, progress=False)
 """
 

@@ -123,6 +123,8 @@ def test_boxes_out_of_range() -> None:
     width, height = view.shown_size
     assert view.crop((-50, -50, width * 3, height * 3)).crop_box == (0, 0, 1000, 500)
     assert view.crop((width / 2, -9, width + 9, height + 9)).crop_box == (500, 0, 1000, 500)
+    shown = Budget(4 * 784, 1280 * 784).size(1500, 7)
+    assert max(shown) < 200 * min(shown), "Qwen's processors take no thinner image"
     with pytest.raises(CropError, match="outside the last image"):
         view.crop((width + 1, 0, width + 50, height))
     with pytest.raises(CropError, match="too small"):

@@ -419,6 +419,14 @@ class Endpoint:
         if behaviour == "refuses":
             secret = request.headers["authorization"]
             return JSONResponse({"error": {"message": f"no such model for {secret}"}}, status_code=404)
+        if behaviour == "recovers inside" and self.failures < 2:
+            self.failures += 1
+            return {"error": {"message": "Provider returned error", "code": 429}}
+        if behaviour == "never":
+            return {"error": {"message": "no credit is left", "code": 402}}
+        if behaviour == "filtered":
+            message = {"role": "assistant", "content": "<answer>1", "refusal": "not that"}
+            return {"choices": [{"index": 0, "finish_reason": "content_filter", "message": message}]}
         if behaviour == "recovers" and self.failures < 2:
             self.failures += 1
             return JSONResponse({"error": {"message": "busy"}}, status_code=503)
@@ -462,12 +470,19 @@ def secret(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.parametrize(
-    ("option", "value"), [("temperature", -1), ("temperature", float("nan")), ("top_p", 0), ("max_new_tokens", 0)]
+    ("option", "value"),
+    [
+        ("temperature", -1),
+        ("temperature", float("nan")),
+        ("top_p", 0),
+        ("max_new_tokens", 0),
+        ("frame", "normalized-1000"),
+    ],
 )
-def test_options_that_nothing_can_be_sampled_with_are_refused(option: str, value: float):
-    with pytest.raises(ValueError, match=f"^{option} is {value}: "):
+def test_options_that_nothing_can_be_sampled_with_are_refused(option: str, value: Any):
+    with pytest.raises(ValueError, match=f"^{option} is {value!r}: "):
         OpenAIPolicy("any", "http://127.0.0.1:9", api_key_env=None, **{option: value})
-    with pytest.raises(ValueError, match=f"^{option} is {value}: "):
+    with pytest.raises(ValueError, match=f"^{option} is {value!r}: "):
         TransformersPolicy("no-such-folder", **{option: value})
 
 
@@ -613,6 +628,16 @@ def test_an_endpoint_may_answer_anything(endpoint: Endpoint) -> None:
     assert (found.text, found.prompt_tokens) == ("<answer>42</answer>", 0)
 
 
+def test_an_error_inside_of_an_answer_is_told_or_asked_again(endpoint: Endpoint) -> None:
+    endpoint.failures = 0
+    [found] = OpenAIPolicy("recovers inside", endpoint.url, api_key_env=None).generate([SHORT])
+    assert (found.error, endpoint.failures) == (None, 2)
+    [found] = OpenAIPolicy("never", endpoint.url, api_key_env=None).generate([SHORT])
+    assert "no credit is left" in (found.error or "")
+    [found] = OpenAIPolicy("filtered", endpoint.url, api_key_env=None).generate([SHORT])
+    assert found.error == "ValueError: the endpoint broke the turn off: content_filter not that"
+
+
 def test_an_answer_that_comes_drop_by_drop_is_not_waited_for(endpoint: Endpoint) -> None:
     started = time.monotonic()
     [found] = OpenAIPolicy("drips", endpoint.url, api_key_env=None, retries=0, timeout=0.3).generate([SHORT])
@@ -706,6 +731,11 @@ def test_vllm_gets_one_placeholder_per_image(
     llm.llm_engine = SimpleNamespace(
         model_config=SimpleNamespace(max_model_len=len(llm.prompts[0]["prompt_token_ids"]) + 1)
     )
+    policy.max_images = 1
+    kept, lost = policy.generate([SHORT, one_row])
+    assert kept.error is None
+    assert "2 images, and max_images is 1" in (lost.error or "")
+    policy.max_images = 16
     kept, lost = policy.generate([SHORT, one_row])
     assert kept.error is None
     assert "max_model_len" in (lost.error or "")

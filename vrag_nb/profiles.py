@@ -239,7 +239,9 @@ class Profile(Part):
                 f"profile {self.name}, field policy.kind: an endpoint cannot run the folder "
                 f"{shown_path(project_path(checkpoint))}: name what can in learning.acting"
             )
-        changes = {"checkpoint": str(checkpoint)} | (acting.model_dump() if acting else {})
+        changes: dict[str, Any] = {"checkpoint": str(checkpoint)} | (acting.model_dump() if acting else {})
+        if acting and self.frame != "absolute":  # in which it was trained
+            changes["options"] = {**acting.options, "frame": self.frame}
         return self._policy("policy" if acting is None else "learning.acting", self.policy.model_copy(update=changes))
 
     def _policy(self, field: str, part: PolicyPart) -> Policy:
@@ -273,8 +275,9 @@ class Profile(Part):
 
     @property
     def frame(self) -> str:
-        """In which the policy's model counts boxes (`agent.policy.Frame`)."""
-        return str(self.policy.options.get("frame", "absolute"))
+        """In which the model that is trained, or that acts, counts boxes (`agent.policy.Frame`)."""
+        acting = self.learning.acting if self.learning else None
+        return str((acting.options if acting else {}).get("frame", self.policy.options.get("frame", "absolute")))
 
     def memory_settings(self) -> MemorySettings:
         """What VimRAG's task is, likewise."""

@@ -203,9 +203,16 @@ def _thought(text: str, thinking: list[tuple[int, int]], end: int) -> str:
 
 
 def _content_span(text: str, tags: list[_Tag], opening: _Tag) -> tuple[int, int]:
-    """From the opening tag to its own closing tag; without one, to the next tag of any kind, or the end."""
+    """From the opening tag to its own closing tag; without one, to the next tag of any kind, or the end.
+
+    Of several openings before the closing tag the last one is meant: the others are named in words, as in "I can give
+    the <answer>: <answer>42</answer>".
+    """
+    alike = [tag for tag in tags if tag.start >= opening.start and _KINDS.get(tag.name) == _KINDS[opening.name]]
+    own = next((tag for tag in alike if tag.closing), None)
+    if own is not None:
+        opening = [tag for tag in alike if not tag.closing and tag.start < own.start][-1]
     later = [tag for tag in tags if tag.start >= opening.end]
-    own = next((tag for tag in later if tag.closing and _KINDS.get(tag.name) == _KINDS[opening.name]), None)
     stop = own or next(iter(later), None)
     if stop is not None:
         return opening.end, stop.start

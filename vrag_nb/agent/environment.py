@@ -29,7 +29,7 @@ from pathlib import Path
 from vrag_nb.agent import actions
 from vrag_nb.agent.actions import Action
 from vrag_nb.agent.observers import CropObserver, InvalidAction, Observer, SearchObserver, Session, Settings
-from vrag_nb.agent.pages import PageStore
+from vrag_nb.agent.pages import Pages, PageStore
 from vrag_nb.agent.policy import Generation
 from vrag_nb.agent.prompting import fill_prompt, load_prompt
 from vrag_nb.agent.searching import Engine, in_words
@@ -58,7 +58,7 @@ def stop_after_answer_or_turns(session: Session, settings: Settings) -> bool:
 class Environment(TurnTaking[Session]):
     """Search, crop and answer over one corpus. Stateless and thread-safe as long as its engine is.
 
-    engine: searches the corpus; None for a policy that only replays. corpus: a prepared folder, or an open PageStore.
+    engine: searches the corpus; None for a policy that only replays. corpus: a prepared folder, or other `Pages`.
     prompt: a template's name or path. parse, observers, stop: the swappable parts; `observers` adds to or replaces
     the built-in ones by kind of action. Raises FileNotFoundError / ValueError for a corpus or prompt that is not there.
     """
@@ -66,7 +66,7 @@ class Environment(TurnTaking[Session]):
     def __init__(
         self,
         engine: Engine | None,
-        corpus: Path | PageStore,
+        corpus: Path | Pages,
         settings: Settings | None = None,
         prompt: str | Path = "vrag",
         *,
@@ -75,7 +75,7 @@ class Environment(TurnTaking[Session]):
         stop: StopRule = stop_after_answer_or_turns,
     ) -> None:
         self.engine = engine
-        self.pages = corpus if isinstance(corpus, PageStore) else PageStore(corpus)
+        self.pages: Pages = PageStore(Path(corpus)) if isinstance(corpus, str | Path) else corpus
         self.settings = settings or Settings()
         self.settings.budget  # noqa: B018 - an impossible budget is an error here, not in the middle of a run
         self.template = load_prompt(prompt)

@@ -98,6 +98,9 @@ def shown_size(width: int, height: int, min_pixels: int, max_pixels: int, factor
     return columns * factor, rows * factor
 
 
+MOST_STRETCHED = 200  # times as wide as high, or as high as wide, an image may not be for Qwen's image processors
+
+
 def _nearest_grid(ratio: float, least: int, most: int) -> tuple[int, int]:
     """(rows, columns) with least <= rows * columns <= most, columns / rows nearest `ratio`, then the largest."""
     candidates = []
@@ -107,7 +110,8 @@ def _nearest_grid(ratio: float, least: int, most: int) -> tuple[int, int]:
             continue
         for columns in {min(max(side, low), high) for side in (math.floor(ratio * rows), math.ceil(ratio * rows))}:
             candidates.append((abs(math.log(columns / rows / ratio)), -rows * columns, rows, columns))
-    _, _, rows, columns = min(candidates)
+    taken = [one for one in candidates if max(one[2:]) < MOST_STRETCHED * min(one[2:])]
+    _, _, rows, columns = min(taken or candidates)
     return rows, columns
 
 
@@ -155,7 +159,7 @@ class View:
         width, height = self.shown_size
         clipped = (_clip(box[0], width), _clip(box[1], height), _clip(box[2], width), _clip(box[3], height))
         if clipped[0] >= clipped[2] or clipped[1] >= clipped[3]:
-            raise CropError(f"the box lies outside the last image, which is {width} x {height} pixels.")
+            raise CropError("the box lies outside the last image.")
         x0, y0, x1, y1 = self.to_page(clipped)
         if x1 - x0 < min_crop - 1e-6 or y1 - y0 < min_crop - 1e-6:
             raise CropError("the box is too small to show anything; choose a larger region.")

@@ -16,7 +16,8 @@ from vrag_nb.agent.memory_energy import Key, allocate, energies, uniform
 from vrag_nb.agent.memory_graph import MemoryGraph
 from vrag_nb.agent.memory_items import KINDS
 from vrag_nb.agent.memory_records import Remembered
-from vrag_nb.agent.memory_session import MemorySettings, Pages
+from vrag_nb.agent.memory_session import MemorySettings
+from vrag_nb.agent.pages import Pages
 from vrag_nb.agent.policy import Conversation, Image, Message, Text
 
 GRAPH_HEAD = "\n\nMemory graph, a line for each node:\n"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from vrag_nb.agent.memory_environment import MemoryEnvironment, Parser
 from vrag_nb.agent.memory_records import MemoryAction
-from vrag_nb.agent.memory_session import MemorySettings, Pages
+from vrag_nb.agent.memory_session import MemorySettings
+from vrag_nb.agent.pages import Pages
 from vrag_nb.agent.policy import Conversation, Generation
 from vrag_nb.agent.trajectory import Trajectory
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal
 
-from PIL import Image as PILImage
 from pydantic import BaseModel, ConfigDict, Field
 
 from vrag_nb.agent.actions import Action
@@ -16,19 +15,11 @@ from vrag_nb.agent.memory_graph import MemoryGraph
 from vrag_nb.agent.memory_records import MemoryAction, MemoryTurn, Offered, Remembered, Reply
 from vrag_nb.agent.policy import Conversation, Generation
 from vrag_nb.agent.trajectory import Turn
-from vrag_nb.records import Page, Question
+from vrag_nb.records import Question
 
 # summary: one running summary; graph: the graph's text; multimodal: and the kept items, with equal shares of the
 # pixels; energy: with shares by energy. Each adds to the one before, as in the paper's ablation.
 MemoryKind = Literal["summary", "graph", "multimodal", "energy"]
-
-
-class Pages(Protocol):
-    """Page records and their images: a `PageStore`, or a search server's pages."""
-
-    def page(self, page_id: str) -> Page: ...
-
-    def image(self, page_id: str) -> PILImage.Image: ...
 
 
 class MemorySettings(BaseModel):

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from vrag_nb.agent.actions import Action
 from vrag_nb.agent.geometry import MIN_CROP, Budget, CropError, View
-from vrag_nb.agent.pages import PageStore
+from vrag_nb.agent.pages import Pages
 from vrag_nb.agent.policy import Conversation
 from vrag_nb.agent.trajectory import Observation, Turn
 from vrag_nb.records import Hit, Question
@@ -86,7 +86,7 @@ class InvalidAction(Exception):  # noqa: N818 - an outcome of the game, not an e
 class SearchObserver:
     """Shows the best-ranked pages this session has not seen; when there are none it says so and shows nothing old."""
 
-    def __init__(self, pages: PageStore, settings: Settings) -> None:
+    def __init__(self, pages: Pages, settings: Settings) -> None:
         self.pages, self.settings = pages, settings
 
     def __call__(self, session: Session, action: Action, hits: list[Hit]) -> list[Observation]:
@@ -111,7 +111,7 @@ class SearchObserver:
 class CropObserver:
     """Crops the last image shown, at the page's full resolution."""
 
-    def __init__(self, pages: PageStore, settings: Settings) -> None:
+    def __init__(self, pages: Pages, settings: Settings) -> None:
         self.pages, self.settings = pages, settings
 
     def __call__(self, session: Session, action: Action, hits: list[Hit]) -> list[Observation]:

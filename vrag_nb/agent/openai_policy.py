@@ -17,6 +17,7 @@ import hashlib
 import io
 import json
 import os
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -35,10 +36,12 @@ from vrag_nb.agent.policy import (
     Text,
     boxes_to_model,
     boxes_to_shown,
+    check_frame,
     check_sampling,
 )
 
 STOP = ["</search>", "</bbox>", "</answer>", "</tool_call>", "</region>"]
+BROKEN_OFF = frozenset({"content_filter", "error", "abort"})  # reasons to end that are no end of a turn
 MOST_STOPS = 4  # OpenAI takes no more; no prompt asks for <region>, and what follows it is cut off here
 
 
@@ -94,6 +97,7 @@ class OpenAIPolicy(Policy):
         self.temperature = temperature if temperature is not None else 0.6 if enable_thinking else 0.0
         self.top_p = top_p if top_p is not None else 0.95 if enable_thinking else 1.0
         check_sampling(self.temperature, self.top_p, max_new_tokens)
+        check_frame(frame)
         self.concurrency, self.image_format, self.frame = concurrency, image_format, frame
         self._limit = {token_limit_field: max_new_tokens}
         thinking: dict[str, Any] = {} if enable_thinking is None else {"enable_thinking": enable_thinking}
@@ -127,13 +131,23 @@ class OpenAIPolicy(Policy):
 
     def _one(self, conversation: Conversation, seed: int | None) -> Generation:
         try:
-            response = self._client.chat.completions.create(**self._request(conversation, seed))
+            response = self._answer(self._request(conversation, seed))
             if not hasattr(response, "choices"):
                 raise ValueError("the endpoint's answer is no chat completion: is base_url its address?")
             return self._read(response, conversation)
         except Exception as error:  # an endpoint may answer anything
             cause = f" ({error.__cause__})" if error.__cause__ else ""
             return Generation.failed(f"{type(error).__name__}: {error}{cause}".replace(self._key, "[key]"))
+
+    def _answer(self, request: dict[str, Any]) -> Any:
+        """The endpoint's answer. A gateway may say 200 and tell inside of it that the provider is busy: it is asked
+        again, as the client does by itself where the status says so."""
+        for attempt in range(self._client.max_retries):
+            response = self._client.chat.completions.create(**request)
+            if not _is_busy(response):
+                return response
+            time.sleep(min(0.5 * 2**attempt, 8))
+        return self._client.chat.completions.create(**request)
 
     def _request(self, conversation: Conversation, seed: int | None) -> dict[str, Any]:
         request: dict[str, Any] = {
@@ -168,10 +182,14 @@ class OpenAIPolicy(Policy):
 
     def _read(self, response: Any, conversation: Conversation) -> Generation:
         if not response.choices:
-            raise ValueError("the endpoint answered without a choice")
+            told = getattr(response, "error", None)
+            raise ValueError(f"the endpoint answered without a choice{f': {told}' if told else ''}")
         choice = response.choices[0]
         if choice.message is None:
             raise ValueError("the endpoint answered without a message")
+        if choice.finish_reason in BROKEN_OFF:
+            why = getattr(choice.message, "refusal", None) or getattr(choice, "error", None) or ""
+            raise ValueError(f"the endpoint broke the turn off: {choice.finish_reason} {why}".strip())
         text, calls = _written(choice.message.content), _native_calls(choice.message)
         if choice.finish_reason == "stop" and self.stop and not calls:
             text = actions.close_action(text)
@@ -193,6 +211,13 @@ def _fields(omit: Sequence[str], known: set[str]) -> frozenset[str]:
     if unknown:
         raise ValueError(f"omit names {', '.join(unknown)}; what can be left out: {', '.join(sorted(known))}")
     return frozenset(omit)
+
+
+def _is_busy(response: Any) -> bool:
+    """Whether an answer without a choice holds an error that may pass."""
+    error = None if getattr(response, "choices", None) else getattr(response, "error", None)
+    code = error.get("code") if isinstance(error, dict) else getattr(error, "code", None)
+    return isinstance(code, int) and (code in (408, 409, 429) or code >= 500)
 
 
 def _written(content: Any) -> str:
@@ -240,11 +265,12 @@ def _read_within(response: Any, seconds: float) -> None:
     response: of httpx, or of what the `openai` client has in its place; both want a stream of their own class.
     """
     stream, end = response.stream, time.monotonic() + seconds
+    library: Any = sys.modules[type(response).__module__.partition(".")[0]]
 
     def pieces(_: Any) -> Iterator[bytes]:
         for piece in stream:
-            if time.monotonic() > end:
-                raise TimeoutError(f"the answer was not there after {seconds:g} seconds")
+            if time.monotonic() > end:  # the library's own kind of error, after which the client asks again
+                raise library.ReadTimeout(f"the answer was not there after {seconds:g} seconds")
             yield piece
 
     own = {"__init__": lambda _: None, "__iter__": pieces, "close": lambda _: stream.close()}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from vrag_nb.agent.actions import Action
 from vrag_nb.agent.observers import SearchObserver, Session, Settings
-from vrag_nb.agent.pages import PageStore
+from vrag_nb.agent.pages import Pages
 from vrag_nb.agent.trajectory import Observation
 from vrag_nb.records import Hit
 
@@ -20,7 +20,7 @@ MAX_CHARACTERS = 6000  # of one page: about 1,500 tokens, three times what an im
 class PageTextObserver:
     """Shows the text of the pages that `SearchObserver` would show as images, the same pages in the same order."""
 
-    def __init__(self, pages: PageStore, settings: Settings, max_characters: int = MAX_CHARACTERS) -> None:
+    def __init__(self, pages: Pages, settings: Settings, max_characters: int = MAX_CHARACTERS) -> None:
         self.pages, self.max_characters = pages, max_characters
         self.search = SearchObserver(pages, settings)
 

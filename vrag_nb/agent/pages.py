@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from pathlib import Path
+from typing import Protocol
 
 from PIL import Image
 
@@ -12,6 +13,14 @@ from vrag_nb.documents.pages import page_image
 from vrag_nb.records import Page, read_pages
 
 DEFAULT_CACHE_BYTES = 256 * 2**20
+
+
+class Pages(Protocol):
+    """Page records and their images: a `PageStore`, or a search server's pages."""
+
+    def page(self, page_id: str) -> Page: ...
+
+    def image(self, page_id: str) -> Image.Image: ...
 
 
 class PageStore:

@@ -17,7 +17,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, get_args
 
 from PIL import Image as PILImage
 
@@ -119,6 +119,12 @@ def check_sampling(temperature: float, top_p: float, max_new_tokens: int) -> Non
         raise ValueError(f"top_p is {top_p}: a share above 0, 1 at most")
     if max_new_tokens < 1:
         raise ValueError(f"max_new_tokens is {max_new_tokens}: at least 1")
+
+
+def check_frame(frame: str) -> None:
+    """Raises ValueError for one that is none of `Frame`."""
+    if frame not in get_args(Frame):
+        raise ValueError(f"frame is {frame!r}: one of {', '.join(get_args(Frame))}")
 
 
 class Policy(ABC):

@@ -45,6 +45,7 @@ from vrag_nb.agent.policy import (
     Generation,
     Policy,
     boxes_to_shown,
+    check_frame,
     check_sampling,
     in_frame,
 )
@@ -101,6 +102,7 @@ class TransformersPolicy(Policy):
         if batch_size < 1:
             raise ValueError(f"batch_size is {batch_size}: at least 1")
         check_sampling(temperature, top_p, max_new_tokens)
+        check_frame(frame)
         if threads is not None:
             torch.set_num_threads(threads)
         in_memory = isinstance(model, PreTrainedModel)

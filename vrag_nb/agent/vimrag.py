@@ -21,8 +21,9 @@ from PIL import Image as PILImage
 from vrag_nb.agent.memory_environment import MemoryEnvironment
 from vrag_nb.agent.memory_graph import MemoryGraph
 from vrag_nb.agent.memory_records import Remembered, Reply
-from vrag_nb.agent.memory_session import MemorySession, MemorySettings, Pages
+from vrag_nb.agent.memory_session import MemorySession, MemorySettings
 from vrag_nb.agent.openai_policy import OpenAIPolicy
+from vrag_nb.agent.pages import Pages
 from vrag_nb.agent.policy import Policy, generate_safely, turn_seed
 from vrag_nb.agent.search_client import SearchClient
 from vrag_nb.agent.searching import Engine

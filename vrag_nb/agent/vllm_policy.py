@@ -24,6 +24,7 @@ from vrag_nb.agent.policy import (
     Generation,
     Policy,
     boxes_to_shown,
+    check_frame,
     check_sampling,
     in_frame,
 )
@@ -55,12 +56,14 @@ class VLLMPolicy(Policy):
         **engine_options: Any,
     ) -> None:
         check_sampling(temperature, top_p, max_new_tokens)
+        check_frame(frame)
         vllm = import_vllm()
         if engine is not None and engine_options:
             raise ValueError(f"the engine is there already: {', '.join(engine_options)} cannot be set any more")
         self.name, self.folder = Path(model).name, Path(model)
         self.encoder = ChatEncoder(AutoProcessor.from_pretrained(model))
         self.max_new_tokens, self.temperature, self.top_p, self.frame = max_new_tokens, temperature, top_p, frame
+        self.max_images = max_images if engine is None else None
         self._sampling_params = vllm.SamplingParams
         options = {"limit_mm_per_prompt": {"image": max_images, "video": 0}, "logprobs_mode": "raw_logprobs"}
         self._llm = engine or vllm.LLM(model=str(model), seed=seed, **{**options, **engine_options})
@@ -73,7 +76,7 @@ class VLLMPolicy(Policy):
         for index, conversation in enumerate(conversations):
             try:
                 encoded[index] = self.encoder.encode(in_frame(conversation, self.frame), collapse_images=True)
-                self._check_length(encoded[index])
+                self._check(encoded[index])
                 prompts.append(_prompt(encoded[index]))
                 params.append(self._params(wanted[index]))
             except (ValueError, OSError) as error:
@@ -84,8 +87,10 @@ class VLLMPolicy(Policy):
             results[index] = self._read(output, encoded[index], conversations[index])
         return [results[index] for index in range(len(conversations))]
 
-    def _check_length(self, encoded: Encoded) -> None:
+    def _check(self, encoded: Encoded) -> None:
         """Raises ValueError for a prompt that the engine would refuse, and all others of the call with it."""
+        if self.max_images is not None and len(encoded.images) > self.max_images:
+            raise ValueError(f"the conversation has {len(encoded.images)} images, and max_images is {self.max_images}")
         config = getattr(getattr(self._llm, "llm_engine", None), "model_config", None)
         limit = getattr(config, "max_model_len", None)
         length = len(encoded.input_ids) + sum(self.encoder.image_tokens(image) - 1 for image in encoded.images)

@@ -17,7 +17,7 @@ from PIL import Image as PILImage
 
 from vrag_nb.agent.environment import Environment
 from vrag_nb.agent.observers import Session, Settings
-from vrag_nb.agent.pages import PageStore
+from vrag_nb.agent.pages import Pages, PageStore
 from vrag_nb.agent.policy import Policy, generate_safely, turn_seed
 from vrag_nb.agent.searching import Engine
 from vrag_nb.agent.trajectory import Observation, Trajectory, Turn
@@ -53,13 +53,13 @@ class VRAG:
         self,
         policy: Policy,
         engine: Engine | None,
-        corpus: Path | str | PageStore,
+        corpus: Path | str | Pages,
         prompt: str | Path = "vrag",
         *,
         seed: int = 0,
         **settings: Any,
     ) -> None:
-        pages = corpus if isinstance(corpus, PageStore) else PageStore(Path(corpus))
+        pages = PageStore(Path(corpus)) if isinstance(corpus, str | Path) else corpus
         self.policy, self.seed = policy, seed
         self.environment = Environment(engine, pages, Settings(**settings), prompt)
 

@@ -16,7 +16,7 @@ from typing import Any
 from datasets import Dataset, Features, List, Value, load_dataset
 from datasets import Image as ImageFeature
 
-from vrag_nb.agent.memory_session import Pages
+from vrag_nb.agent.pages import Pages
 from vrag_nb.agent.policy import Conversation, Image, Message, Text
 from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.learning.sampling import action_kinds

@@ -19,7 +19,7 @@ from typing import Literal
 from vrag_nb.agent.memory_graph import ANSWER, MemoryGraph
 from vrag_nb.agent.memory_records import Reply
 from vrag_nb.agent.memory_replay import contexts
-from vrag_nb.agent.memory_session import Pages
+from vrag_nb.agent.pages import Pages
 from vrag_nb.agent.policy import Conversation, Message, Text
 from vrag_nb.agent.trajectory import Trajectory, Turn
 from vrag_nb.learning.ggpo import left_out

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from transformers import TrainerCallback
 
-from vrag_nb.agent.memory_session import Pages
+from vrag_nb.agent.pages import Pages
 from vrag_nb.agent.policy import Image
 from vrag_nb.agent.trajectory import Trajectory, write_trajectories
 from vrag_nb.learning.segments import conversations

@@ -23,7 +23,10 @@ from vrag_nb.records import Hit
 
 MAX_ENTRIES = 20
 MAX_CHARACTERS = 300  # of one entry
-_EVIDENCE = re.compile(r"<\s*evidence\s*>(.*?)(?:<\s*/\s*evidence\s*>|\Z)", re.IGNORECASE | re.DOTALL)
+_EVIDENCE = re.compile(  # one that was not closed ends where the action begins
+    r"<\s*evidence\s*>(.*?)(?:<\s*/\s*evidence\s*>|(?=<\s*(?:search|bbox|region|answer|evidence)\s*>)|\Z)",
+    re.IGNORECASE | re.DOTALL,
+)
 _THINKING = re.compile(r"<think>.*?(?:</think>|\Z)", re.IGNORECASE | re.DOTALL)
 
 

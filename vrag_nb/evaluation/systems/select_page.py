@@ -18,7 +18,7 @@ from vrag_nb.agent.actions import Action, outside_thinking, thoughts
 from vrag_nb.agent.environment import Environment
 from vrag_nb.agent.geometry import View
 from vrag_nb.agent.observers import CropObserver, InvalidAction, Observer, SearchObserver, Session, Settings
-from vrag_nb.agent.pages import PageStore
+from vrag_nb.agent.pages import Pages
 from vrag_nb.agent.policy import Generation
 from vrag_nb.agent.trajectory import Observation
 from vrag_nb.evaluation.baselines import Context, System
@@ -35,7 +35,7 @@ _SELECT = re.compile(r"<\s*select\s*>\s*([^<]*?)\s*(?:<|\Z)", re.IGNORECASE)
 class SmallPagesObserver:
     """Shows the best unseen pages small, numbered from 1; afterwards nothing is selected."""
 
-    def __init__(self, pages: PageStore, settings: Settings) -> None:
+    def __init__(self, pages: Pages, settings: Settings) -> None:
         smaller = {
             "images_per_search": CANDIDATES,
             "max_pixels": max(settings.factor**2, settings.max_pixels // SHARE),
@@ -56,7 +56,7 @@ class SmallPagesObserver:
 class SelectedCropObserver:
     """As `CropObserver`, but only of a page that was selected."""
 
-    def __init__(self, pages: PageStore, settings: Settings) -> None:
+    def __init__(self, pages: Pages, settings: Settings) -> None:
         self.crop = CropObserver(pages, settings)
 
     def __call__(self, session: Session, action: Action, hits: list[Hit]) -> list[Observation]:
