@@ -36,8 +36,19 @@ def test_steps_are_sorted_by_what_the_expert_does(decks: Decks) -> None:
     assert {kind: {kind_of(wanted(one)) for one in samples} for kind, samples in steps.items()} == {
         kind: {kind} for kind in KINDS
     }
+    assert all(len({one.about for one in samples}) == len(samples) for samples in steps.values()), "a case a question"
     again = drawn_steps(step_makers(decks.pool)["questions"], 2, "0")
     assert [wanted(one) for one in steps["found"]] == [wanted(one) for one in again["found"]]
+
+
+def test_what_is_read_is_judged_without_what_was_known_before() -> None:
+    thought, told = parse(
+        _call("summarize_and_memorize", f'"summarize": "No \'a b\'. It is 4.5.", "memorize": [{{{KEPT}}}]')
+    )
+    for summary, right in (("No 'a c'. It is 4.5.", True), ("It is 14.5.", False), ("It is 4.", False)):
+        _, said = parse(_call("summarize_and_memorize", f'"summarize": "{summary}", "memorize": [{{{KEPT}}}]'))
+        assert judged("found", said, told, "I read 4.5.")["read right"] == right
+    assert not judged("found", said, told, thought)["read right"], "without a value the whole is compared"
 
 
 def test_words_that_are_no_call_are_right_nowhere(decks: Decks) -> None:

@@ -69,6 +69,12 @@ def test_boxes_are_compared_as_written() -> None:
     assert box_iou("somewhere", "[5, 0, 15, 10]") == 0
 
 
+def test_every_case_is_another_question(decks: Decks) -> None:
+    for samples in decks.samples(50, 0).values():
+        asked = [one.turns[0][1][0] for one in samples]
+        assert len(set(asked)) == len(asked) > 0
+
+
 def test_the_same_seed_asks_the_same(decks: Decks) -> None:
     first, second = (decks.samples(2, 5) for _ in range(2))
     assert [[s.turns[0][1][0] for s in group] for group in first.values()] == [

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -50,20 +51,21 @@ def step_makers(pool: DeckPool) -> dict[str, Callable[[random.Random, float], li
 def drawn_steps(
     draw: Callable[[random.Random, float], list[Sample]], count: int, seed: str
 ) -> dict[Kind, list[Sample]]:
-    """Up to `count` steps of each kind."""
+    """Up to `count` steps of each kind, one of a question: those of one are no cases of their own."""
     rng, found = random.Random(seed), {kind: list[Sample]() for kind in KINDS}
     for _ in range(count * DRAWS):
         if all(len(samples) >= count for samples in found.values()):
             break
         for sample in draw(rng, 1.0):
             samples = found[kind_of(wanted(sample))]
-            if len(samples) < count:
+            if len(samples) < count and sample.about not in {one.about for one in samples}:
                 samples.append(sample)
     return found
 
 
-def judged(kind: Kind, said: MemoryAction, told: MemoryAction) -> dict[str, bool]:
-    """What is right of a call at a step of this kind, beside the expert's."""
+def judged(kind: Kind, said: MemoryAction, told: MemoryAction, thought: str = "") -> dict[str, bool]:
+    """What is right of a call at a step of this kind, beside the expert's. thought: the expert's, which names what it
+    has just read."""
     found = {"right tool": said.kind == TOOLS[kind]}
     if kind == "search":
         found["the expert's words"] = _words(said.query) == _words(told.query)
@@ -73,8 +75,14 @@ def judged(kind: Kind, said: MemoryAction, told: MemoryAction) -> dict[str, bool
         found["nothing kept"] = found["right tool"] and not _kept(said)
     else:
         found["kept"] = bool(_kept(said) & _kept(told))
-        found["read right"] = _words(said.summary) == _words(told.summary)
+        found["read right"] = _holds(said.summary, told.summary, thought)
     return found
+
+
+def _holds(said: str | None, told: str | None, thought: str) -> bool:
+    """Whether what was read now is written down; beside it a running summary tells all that was known before."""
+    read = re.fullmatch(r"I read (.*)\.", thought, re.DOTALL)
+    return f" {_words(read[1])}." in f" {_words(said)}." if read else _words(said) == _words(told)
 
 
 def _kept(action: MemoryAction) -> set[str]:
@@ -90,7 +98,8 @@ def step_skills(asker: Asker, steps: Mapping[Kind, Sequence[Sample]]) -> Scores:
     scores: Scores = {}
     for kind, samples in steps.items():
         for sample, said in zip(samples, asker.ask(samples), strict=True):
-            for name, right in judged(kind, parse(said)[1], parse(wanted(sample))[1]).items():
+            thought, told = parse(wanted(sample))
+            for name, right in judged(kind, parse(said)[1], told, thought).items():
                 scores.setdefault(f"{kind}: {name}", []).append(float(right))
     return scores
 

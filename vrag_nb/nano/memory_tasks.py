@@ -36,6 +36,7 @@ FILM_SETTINGS = SETTINGS.model_copy(update={"items": ("image", "video")})
 MEMORIES: list[MemoryKind] = ["multimodal", "multimodal", "graph", "summary"]
 PROMPT = "vimrag_nano"
 TAKEN = 2  # steps of a trajectory
+ABSENT = 0.05  # of the questions that are read on whole pages: those that nothing answers
 Step = tuple[Conversation, str]  # what the expert read, and what it said then
 
 
@@ -63,8 +64,9 @@ class MemorySteps:
 
     def __call__(self, rng: random.Random, difficulty: float) -> list[Sample]:
         pages, questions = self.pool.pick(rng)
-        plain = [one for one in questions if not one.needs_crop and len(one.needed_facts) <= 1]
-        asked = plain if plain and rng.random() < self.legible else questions
+        asked = self._legible(questions, rng) if rng.random() < self.legible else questions
+        if not asked:
+            return []
         question, several = rng.choice(asked), rng.random() < self.long
         if several and (joined := _several(asked, rng)):
             question = joined
@@ -78,6 +80,13 @@ class MemorySteps:
         settings = SETTINGS.model_copy(update={"memory": rng.choice(self.memories)})
         chosen = _chosen(_played(question, store, engine, settings, self.prompt), rng, self.weights)
         return [_sample(kind, question, pages, *step) for kind, step in chosen]
+
+    def _legible(self, questions: Sequence[Question], rng: random.Random) -> Sequence[Question]:
+        """Questions about what can be read on a whole page, now and then those without an answer; none of a report,
+        whose print is too small for any."""
+        readable = [one for one in questions if len(one.needed_facts) == 1 and not one.needs_crop]
+        absent = [one for one in questions if not one.needed_facts]
+        return absent if readable and absent and rng.random() < ABSENT else readable
 
 
 class FilmSteps:
@@ -100,7 +109,7 @@ class FilmSteps:
         settings = FILM_SETTINGS.model_copy(update={"memory": rng.choice(MEMORIES)})
         chosen = _chosen(_played(question, store, engine, settings, self.prompt), rng)
         return [
-            Sample(f"film {kind}", [*_turns(read), ("assistant", [said])], learn_from=len(read))
+            Sample(f"film {kind}", [*_turns(read), ("assistant", [said])], learn_from=len(read), about=question.uid)
             for kind, (read, said) in chosen
         ]
 
@@ -168,14 +177,14 @@ def _sample(kind: Kind, question: Question, pages: list[DrawnPage], read: Conver
     turns.append(("assistant", [said]))
     learned = len(turns) - 1
     if len(numbers) < 2 or any(numbers[:-1]):
-        return Sample(kind, turns, learn_from=learned)
+        return Sample(kind, turns, learn_from=learned, about=question.uid)
     shown = numbers[-1]
     looks = [look_for(question, pages[number - 1], number, learned, place) for place, number in enumerate(shown)]
     words, glyphs = zip(
         *((pages[number - 1].words_in(), pages[number - 1].glyphs_in()) for number in shown), strict=True
     )
     told = [look for look in looks if look and (_tells(said, look.printed) if look.printed else not _long(question))]
-    return Sample(kind, turns, learned, words=words, looks=told, glyphs=glyphs)
+    return Sample(kind, turns, learned, words=words, looks=told, glyphs=glyphs, about=question.uid)
 
 
 def _tells(said: str, printed: str) -> bool:

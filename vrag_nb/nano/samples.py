@@ -33,6 +33,7 @@ class Sample:
     `kind` names the task, for the log. Assistant turns before `learn_from` are context: no loss covers them. `words`:
     per image, the words printed on it and their boxes (image pixels). `looks`: where answers are to be looked for.
     `glyphs`: per image, the characters drawn on it; where there are none, its squares are not asked for theirs.
+    `about`: the question that it is a step of, where several samples may be of one.
     """
 
     kind: str
@@ -41,6 +42,7 @@ class Sample:
     words: Sequence[Sequence[tuple[str, Box]]] = ()
     looks: Sequence[Look] = ()
     glyphs: Sequence[Sequence[Glyph]] = ()
+    about: str = ""
     images: list[Image.Image] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -188,16 +188,16 @@ class Decks:
         return self._made[self._next - 1]
 
     def samples(self, wanted: int, seed: int) -> dict[str, list[Sample]]:
-        """`wanted` samples of each kind of `DeckTasks`."""
+        """Up to `wanted` samples of each kind of `DeckTasks`, each of another question."""
         rng, tasks = random.Random(f"{seed}/pages"), DeckTasks(self.pool)
-        found: dict[str, list[Sample]] = {"crop": [], "page": [], "point": []}
+        found: dict[str, dict[str, Sample]] = {"crop": {}, "page": {}, "point": {}, "match": {}}
         for _ in range(wanted * 60):
             if all(len(samples) >= wanted for samples in found.values()):
                 break
-            sample = tasks.lookups(rng, 1.0)
-            if len(found[sample.kind]) < wanted:
-                found[sample.kind].append(sample)
-        return found | {"match": [tasks.matches(rng, 1.0) for _ in range(wanted)]}
+            for sample in (tasks.lookups(rng, 1.0), tasks.matches(rng, 1.0)):
+                if len(found[sample.kind]) < wanted:
+                    found[sample.kind].setdefault(str(sample.turns[0][1][0]), sample)
+        return {kind: list(samples.values()) for kind, samples in found.items()}
 
     def printed_facts(self, wanted: int, seed: int) -> list[tuple[DrawnPage, Question, dict[str, Any]]]:
         """Questions with one fact that is printed on a page."""
