@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from functools import partial
+from itertools import cycle, islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ import torch
 
 from vrag_nb.documents.decks.generate import pretraining_deck
 from vrag_nb.nano import recipe as recipes
-from vrag_nb.nano.aligning import Stream
+from vrag_nb.nano.aligning import Stream, _in_turn
 from vrag_nb.nano.model import NanoSize, build_nano_vlm, build_processor, save_checkpoint
 from vrag_nb.nano.optimisation import save_state
 from vrag_nb.nano.plan import FEWEST, Recipe, fresh_model, load_earlier, tokenizer
@@ -171,3 +173,9 @@ def test_several_processes_share_the_batches_of_one(monkeypatch: pytest.MonkeyPa
     assert [one.batch_size for one in recipes.shared_out(streams)] == [28, 1]
     monkeypatch.setattr(recipes.replicas, "count", lambda: 2)
     assert [one.batch_size for one in recipes.shared_out(streams)] == [14, 1]
+
+
+def test_several_workers_hand_on_one_batch_of_every_stream() -> None:
+    drawn = [SimpleNamespace(group=group, number=number) for group in "aabb" for number in (0, 1)]
+    found = _in_turn(cycle(drawn), ["a", "b"])  # type: ignore[arg-type]
+    assert [one.group for one in islice(found, 8)] == ["a", "b"] * 4

@@ -11,9 +11,11 @@ On a GPU batches are `times` as large, streams of short samples share one, and m
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from ctypes import c_double
 from dataclasses import dataclass
+from itertools import cycle
 from multiprocessing import Value
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -240,7 +242,9 @@ def train_streams(
     batches = StreamBatches(streams, model, processor, marks.difficulties, seeded, times)
     loader = iter(DataLoader(batches, batch_size=None, num_workers=workers, prefetch_factor=6 if workers else None))
     groups = list(grouped(streams))
-    supply = _replayed(loader, groups, device) if device.type == "cuda" else loader
+    supply: Iterator[Drawn] = _in_turn(loader, groups) if workers > 1 else loader
+    if device.type == "cuda":
+        supply = _replayed(loader, groups, device)
     model.train()
     weights = (decision_weight, thought_weight)
     for _ in training:
@@ -255,6 +259,16 @@ def train_streams(
             loss.backward()
             training.blend(**figures)
         marks.write()
+
+
+def _in_turn(loader: Iterator[Drawn], groups: list[str]) -> Iterator[Drawn]:
+    """Batches of one group after another, as a step wants them: of several workers each goes through the groups."""
+    waiting: dict[str, deque[Drawn]] = {group: deque() for group in groups}
+    for group in cycle(groups):
+        while not waiting[group]:
+            drawn = next(loader)
+            waiting[drawn.group].append(drawn)
+        yield waiting[group].popleft()
 
 
 def _replayed(loader: Iterator[Drawn], groups: list[str], device: torch.device) -> Replay[Drawn]:

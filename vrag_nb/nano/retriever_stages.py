@@ -47,6 +47,7 @@ from vrag_nb.retrieval.hubness import QUERY_BANK
 from vrag_nb.retrieval.nano_embedders import NanoColQwen25
 
 NEXT = "nano-retriever-next"  # what stages `sharpen` and `hone` make
+SHARPENED = "sharpened"  # a file in it: `sharpen` has had its first round
 
 
 def word_material(recipe: Recipe, decks: int, windows: int = 2) -> tuple[list[DrawnPage], list[QueryGroup]]:
@@ -68,8 +69,11 @@ def word_material(recipe: Recipe, decks: int, windows: int = 2) -> tuple[list[Dr
     return kept, [QueryGroup([number], [("", number)]) for number in range(len(kept))]
 
 
-def page_material(recipe: Recipe, decks: int) -> tuple[list[DrawnPage], list[QueryGroup]]:
-    """Whole pages and the queries that should find them: all train decks and `decks` invented ones, some disguised."""
+def page_material(recipe: Recipe, decks: int, first: int = 0) -> tuple[list[DrawnPage], list[QueryGroup]]:
+    """Whole pages and the queries that should find them: all train decks and `decks` invented ones, some disguised.
+
+    first: of the invented ones, so that a later stage draws others.
+    """
     train = [
         ((recipe.corpus / "documents" / f"{d}.pdf").read_bytes(), q)
         for d, q in split_questions(recipe, "train").items()
@@ -77,21 +81,21 @@ def page_material(recipe: Recipe, decks: int) -> tuple[list[DrawnPage], list[Que
     drawn: list[DrawnPage] = []
     groups: list[QueryGroup] = []
     for number in tqdm(_own_share(len(train) + decks), desc="drawing decks"):
-        rng = random.Random(f"{recipe.seed}/pages/{number}")
+        rng = random.Random(f"{recipe.seed}/pages/{first + number}")
         known = number < len(train)
-        pdf, questions = train[number] if known else pretraining_deck(100_000 * recipe.seed + 10_000 + number)
-        first = len(drawn)
+        pdf, questions = train[number] if known else pretraining_deck(100_000 * recipe.seed + 10_000 + first + number)
+        start = len(drawn)
         with pymupdf.open(stream=pdf, filetype="pdf") as document:
             pages = [DrawnPage.render(page).part(budget=PAGE_BUDGET) for page in document]
         drawn += pages if known and rng.random() < 0.5 else [_disguised(rng, page) for page in pages]
         queries = []
         for question in questions:
             facts = question.needed_facts
-            queries += [(fact["search_hint"], first + fact["page"] - 1) for fact in facts]
+            queries += [(fact["search_hint"], start + fact["page"] - 1) for fact in facts]
             if len(facts) == 1:
-                queries.append((question.query, first + facts[0]["page"] - 1))
+                queries.append((question.query, start + facts[0]["page"] - 1))
         if queries:
-            groups.append(QueryGroup(list(range(first, len(drawn))), queries))
+            groups.append(QueryGroup(list(range(start, len(drawn))), queries))
     return drawn, groups
 
 
@@ -210,7 +214,8 @@ def sharpen(recipe: Recipe) -> None:
     retriever until it is better, as NEXT, with its query bank.
     """
     model, processor = latest_retriever(recipe)
-    first_round = recipe.latest("nano-retriever").name != NEXT
+    mark = recipe.models / NEXT / SHARPENED  # `find` makes a NEXT as well
+    first_round = not mark.is_file()
     train_held(
         model.visual,
         tower_windows(recipe),
@@ -221,13 +226,15 @@ def sharpen(recipe: Recipe) -> None:
         head=letters_head(recipe),
     )
     _save(recipe, model, processor, NEXT)
+    if replicas.rank() == 0:
+        mark.touch()
 
 
 def hone(recipe: Recipe) -> None:
     """The retriever learns to use what its tower sees since `sharpen`: its language half, on pages seen once."""
     model, processor = latest_retriever(recipe)
     gently: dict[str, Any] = {"muon_lr": 1e-3, "adamw_lr": 3e-4, "decay": 0.8}
-    _train_on(recipe, model, processor, page_and_prose_material(recipe), "hone", centred=True, **gently)
+    _train_on(recipe, model, processor, page_and_prose_material(recipe, 20_000), "hone", centred=True, **gently)
     _save(recipe, model, processor, NEXT)
 
 
@@ -243,11 +250,11 @@ def _save(recipe: Recipe, model: ColQwen2_5, processor: ColQwen2_5_Processor, na
         write_query_bank(recipe, recipe.models / name / QUERY_BANK)
 
 
-def page_and_prose_material(recipe: Recipe) -> tuple[list[DrawnPage], list[QueryGroup]]:
+def page_and_prose_material(recipe: Recipe, first: int) -> tuple[list[DrawnPage], list[QueryGroup]]:
     """`page_material`, and as many documents of four pages of prose, which are asked for by words of theirs."""
-    drawn, groups = page_material(recipe, recipe.retriever_decks)
+    drawn, groups = page_material(recipe, recipe.retriever_decks, first)
     for document in tqdm(_own_share(recipe.retriever_decks), desc="drawing prose"):
-        rng = random.Random(f"{recipe.seed}/prose/{document}")
+        rng = random.Random(f"{recipe.seed}/prose/{first + document}")
         numbers = [len(drawn) + number for number in range(4)]
         drawn += drawn_document(rng, len(numbers), PAGE_BUDGET)
         groups.append(QueryGroup(numbers, [("", number) for number in numbers]))
@@ -259,7 +266,7 @@ def twin(recipe: Recipe) -> None:
     folder = recipe.models / "nano-retriever"
     model = build_twin(ColQwen2_5.from_pretrained(folder, dtype=torch.float32))
     processor = BiQwen2_5_Processor.from_pretrained(folder)
-    drawn, groups = page_and_prose_material(recipe)
+    drawn, groups = page_and_prose_material(recipe, 30_000)
     freeze(model)
     pages_given = given_pages(model, processor, drawn)
     drawn.clear()

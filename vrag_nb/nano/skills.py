@@ -350,7 +350,7 @@ def legibility_figure(sheet: dict[str, Any]) -> Figure:
 
 def on_foreign(profile: Profile, foreign: Path) -> Profile:
     """The profile on the foreign slides, prepared and indexed first."""
-    work = profile.corpus_folder.with_name(f"{profile.corpus_folder.name}-foreign")  # profiles have indexes of their own
+    work = profile.corpus_folder.with_name(f"{profile.corpus_folder.name}-foreign")  # for an index of its own
     elsewhere = profile.on_documents(foreign / "documents", work)
     elsewhere.prepare_corpus()
     elsewhere.build_index()
