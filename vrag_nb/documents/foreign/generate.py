@@ -40,10 +40,11 @@ MEASURE = """() => Object.fromEntries([...document.querySelectorAll('[data-fact]
   const range = document.createRange(); range.selectNodeContents(element);
   const own = place(range.getBoundingClientRect());
   const region = place((element.closest('[data-region]') || element).getBoundingClientRect());
-  const style = getComputedStyle(element);
+  const label = element.closest('.card')?.querySelector('.what') || element;  // what names the value is smaller print
+  const size = Math.min(...[element, label].map(one => parseFloat(getComputedStyle(one).fontSize)));
   const inside = box => box[0] >= 0 && box[1] >= 0 && box[2] <= slide.width && box[3] <= slide.height;
   const whole = inside(own) && inside(region);
-  return [element.dataset.fact, {box: own, region, size: parseFloat(style.fontSize), whole}];
+  return [element.dataset.fact, {box: own, region, size, whole}];
 }))"""
 
 
