@@ -30,9 +30,10 @@ from vrag_nb.evaluation.evaluate import evaluate, question_type
 from vrag_nb.evaluation.realdocs import evaluate_realdocs
 from vrag_nb.evaluation.result_folders import read_results
 from vrag_nb.folder_lock import FolderInUseError, alone_in
-from vrag_nb.records import MetaInfo, Question, write_questions
+from vrag_nb.records import MetaInfo, Question, read_questions, write_questions
 
 SETTINGS = Settings(max_turns=3, top_k=5, min_pixels=4 * 784, max_pixels=40 * 784)
+FOREIGN = Path(__file__).parents[1] / "data" / "foreign"
 REALDOCS = Path(os.environ.get("VRAG_NB_REALDOCS", Path(__file__).parents[2] / "shared" / "realdocs"))
 
 
@@ -470,15 +471,34 @@ def test_with_a_real_model(run, tiny_vlm_folder):
     assert metrics["answers"]["agent"]["behaviour"]["finish_rate"]["n"] == 3
 
 
-@pytest.mark.skipif(not REALDOCS.is_dir(), reason=f"no MMLongBench-Doc slice at {REALDOCS}")
-def test_real_documents_with_bm25(tmp_path):
-    folder = tmp_path / "slice"
+def rows_of_slides() -> list[dict[str, str]]:
+    """Questions about the committed slides, as MMLongBench-Doc writes them."""
+    asked = [one for one in read_questions(FOREIGN / "questions.dev.json") if one.gold_page_ids]
+    return [
+        {
+            "doc_id": one.meta_info.file_name,
+            "doc_type": "Slides",
+            "question": one.query,
+            "answer": one.reference_answer,
+            "evidence_pages": str(one.meta_info.reference_page),
+            "evidence_sources": "['Table']",
+            "answer_format": "Str",
+        }
+        for one in asked
+    ]
+
+
+@pytest.mark.parametrize("source", ["slides", "realdocs"])
+def test_documents_of_others_with_bm25(tmp_path, source):
+    if source == "realdocs" and not REALDOCS.is_dir():
+        pytest.skip(f"no MMLongBench-Doc slice at {REALDOCS}")
+    folder, whole = tmp_path / "slice", FOREIGN if source == "slides" else REALDOCS
     (folder / "documents").mkdir(parents=True)
-    rows = json.loads((REALDOCS / "samples.json").read_text())
-    sizes = {path.name: path.stat().st_size for path in (REALDOCS / "documents").glob("*.pdf")}
-    chosen = sorted(sizes, key=sizes.__getitem__)[:2]
+    rows = rows_of_slides() if source == "slides" else json.loads((REALDOCS / "samples.json").read_text())
+    sizes = {name: (whole / "documents" / name).stat().st_size for name in {row["doc_id"] for row in rows}}
+    chosen = sorted(sizes, key=lambda name: (sizes[name], name))[:2]
     for name in chosen:
-        (folder / "documents" / name).symlink_to(REALDOCS / "documents" / name)
+        (folder / "documents" / name).symlink_to(whole / "documents" / name)
     (folder / "samples.json").write_text(json.dumps([row for row in rows if row["doc_id"] in chosen]))
     arguments = (folder, tmp_path / "work", tmp_path / "out")
     metrics = evaluate_realdocs(*arguments, [("bm25", {})], dpi=40, progress=False)
