@@ -92,7 +92,7 @@ def check_02_indexing(said: dict, results: Path) -> None:
     assert said["dim"] == 128
     assert said["pages"] >= 15
     assert said["recall@1"] <= said["recall@5"]
-    assert said["recall@5"] >= 0.6, "of few pages the shipped retriever finds nearly all"
+    assert said["self_check"]["found"] >= 4, "of few pages the shipped retriever finds those of five queries"
 
 
 def check_03_agent_rollout(said: dict, results: Path) -> None:
