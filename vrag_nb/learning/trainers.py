@@ -116,10 +116,10 @@ def train(trainer: Any) -> Path:
     same folder, ValueError for whole weights of 16 bits.
     """
     out = Path(str(trainer.args.output_dir))
-    _check_precision(trainer)
     with alone_in(out) if trainer.is_world_process_zero() else nullcontext():
         if _steps_of(out / FINAL) == trainer.args.max_steps:
             return out / FINAL
+        _check_precision(trainer)
         with flushed_denormals():
             trainer.train(resume_from_checkpoint=_last_checkpoint(out))
         return _save(trainer, out)
