@@ -18,16 +18,15 @@ from __future__ import annotations
 import importlib
 import logging
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
 from pydantic import ValidationError
 
 from vrag_nb.paths import project_path, shown_path
+from vrag_nb.profile_files import ProfileError, first_problem, read_section, resolved
 from vrag_nb.profile_parts import (
-    AGENTS,
     POLICIES,
     AgentPart,
     CorpusPart,
@@ -38,7 +37,6 @@ from vrag_nb.profile_parts import (
     RetrieverPart,
     VimRAGPart,
     VRAGPart,
-    agent_kind,
 )
 from vrag_nb.servers.addresses import with_addresses
 
@@ -59,18 +57,7 @@ if TYPE_CHECKING:  # torch and its friends take seconds to import: they wait unt
     from vrag_nb.retrieval.engine import SearchEngine
 
 RUNS_FILE = "papermill_runs.yaml"
-_WHOLE = ("options", "sizes", "narrated", "experts")  # fields that `extends` replaces instead of merging
 logger = logging.getLogger(__name__)
-_OF_A_KIND: Mapping[str, tuple[str, ...]] = {  # what a part of another kind has no use for
-    "retriever": ("checkpoint", "options"),
-    "fused_with": ("checkpoint", "options"),
-    "policy": ("options",),  # an endpoint may serve the same checkpoint
-    "grounder": ("options",),
-}
-
-
-class ProfileError(ValueError):
-    """A profile or run that is not there or does not fit; the text names file and field."""
 
 
 class Profile(Part):
@@ -444,7 +431,7 @@ def load_profile(name: str, file: Path | str | None = None) -> Profile:
     """
     path = project_path(file or RUNS_FILE)
     profiles = read_section(path, "profiles")
-    fields = _resolve(name, profiles, path, ())
+    fields = resolved(name, profiles, path)
     try:
         return Profile.model_validate({**fields, "name": name})
     except ValidationError as error:
@@ -454,62 +441,3 @@ def load_profile(name: str, file: Path | str | None = None) -> Profile:
 def profile_names(file: Path | str | None = None) -> list[str]:
     """The names `load_profile` knows."""
     return list(read_section(project_path(file or RUNS_FILE), "profiles"))
-
-
-def read_section(path: Path, section: str) -> dict[str, Any]:
-    """A top-level mapping of a YAML file. Raises ProfileError naming the file when it is not there or no mapping."""
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ProfileError(f"there is no file {shown_path(path)}") from None
-    except (OSError, yaml.YAMLError) as error:
-        raise ProfileError(f"{shown_path(path)} cannot be read as YAML: {' '.join(str(error).split())}") from None
-    found = content.get(section) if isinstance(content, dict) else None
-    if not isinstance(found, dict):
-        raise ProfileError(f"{shown_path(path)}: field {section}: expected a mapping of names")
-    return found
-
-
-def first_problem(error: ValidationError) -> str:
-    """A validation error's first problem in words: `field a.b: what is wrong`."""
-    first = error.errors()[0]
-    where = [str(part) for part in first["loc"]]
-    if where[:1] == ["agent"] and where[1:2] and where[1] in AGENTS:
-        del where[1]  # which kind of agent it was read as: no field of the file
-    field = ".".join(where) or "(all)"
-    return f"field {field}: {first['msg']}"
-
-
-def _resolve(name: str, profiles: Mapping[str, Any], path: Path, above: tuple[str, ...]) -> dict[str, Any]:
-    """A profile's fields with those of the profiles it extends."""
-    if name not in profiles:
-        where = f"profile {above[-1]}, field extends: " if above else ""
-        known = ", ".join(profiles)
-        raise ProfileError(f"{shown_path(path)}: {where}there is no profile {name!r}; known: {known}")
-    if name in above:
-        raise ProfileError(f"{shown_path(path)}: profile {name}, field extends: profiles extend each other in a circle")
-    if not isinstance(profiles[name], dict):
-        raise ProfileError(f"{shown_path(path)}: profile {name}: expected a mapping of fields")
-    fields = dict(profiles[name])
-    parent = fields.pop("extends", None)
-    return fields if parent is None else _merged(_resolve(str(parent), profiles, path, (*above, name)), fields)
-
-
-def _another_kind(base: Mapping[str, Any], changes: Any) -> bool:
-    return isinstance(changes, dict) and changes.get("kind", base.get("kind")) != base.get("kind")
-
-
-def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """`base` with `changes`: mappings merged field by field, apart from those replaced as a whole.
-
-    A retriever or policy of another kind is not given the options of the one before, nor a retriever its checkpoint.
-    """
-    merged = dict(base)
-    for key, value in changes.items():
-        if key in _OF_A_KIND and isinstance(merged.get(key), dict) and _another_kind(merged[key], value):
-            merged[key] = {name: field for name, field in merged[key].items() if name not in _OF_A_KIND[key]}
-        both = isinstance(value, dict) and isinstance(merged.get(key), dict) and key not in _WHOLE
-        if both and key == "agent" and "kind" in value:  # another kind of agent knows other fields
-            both = agent_kind(value) == agent_kind(merged[key])
-        merged[key] = _merged(merged[key], value) if both else value
-    return merged

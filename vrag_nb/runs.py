@@ -36,8 +36,9 @@ from rich.console import Console
 
 from vrag_nb.folder_lock import alone_in
 from vrag_nb.paths import REPOSITORY, project_path, shown_path
+from vrag_nb.profile_files import ProfileError, first_problem, read_section
 from vrag_nb.profile_parts import Part
-from vrag_nb.profiles import RUNS_FILE, Profile, ProfileError, first_problem, load_profile, read_section
+from vrag_nb.profiles import RUNS_FILE, Profile, load_profile
 from vrag_nb.servers.declared import ServerName, ServerPart, check_servers, needs
 from vrag_nb.servers.process import ServerError
 from vrag_nb.servers.started import Servers
