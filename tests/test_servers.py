@@ -21,7 +21,8 @@ from rich.console import Console
 from test_runs import PARAMETERS, write_notebook
 
 from vrag_nb import runs
-from vrag_nb.profiles import Profile, ProfileError, first_problem, load_profile
+from vrag_nb.profile_files import ProfileError, first_problem
+from vrag_nb.profiles import Profile, load_profile
 from vrag_nb.runs import RunError, execute_run, load_run, plan_run
 from vrag_nb.servers import guard
 from vrag_nb.servers.addresses import named_servers, with_addresses

@@ -21,7 +21,8 @@ from urllib.parse import quote
 import nbformat
 
 from vrag_nb.paths import REPOSITORY, project_path
-from vrag_nb.profiles import RUNS_FILE, ProfileError, read_section
+from vrag_nb.profile_files import ProfileError, read_section
+from vrag_nb.profiles import RUNS_FILE
 from vrag_nb.runs import load_run, plan_run
 
 _READS_WRITES = re.compile(r"\*\*Reads\*\*\s*(.+?)\s*\*\*Writes\*\*\s*(.+?)(?=\n\s*\n|\Z)", re.DOTALL)

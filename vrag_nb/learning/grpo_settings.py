@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-import torch
 from pydantic import Field, model_validator
 from trl import GRPOConfig
 
 from vrag_nb.learning.segments import Algorithm
-from vrag_nb.learning.trainers import ModelSettings, machine_arguments
+from vrag_nb.learning.trainers import ModelSettings, trainer_arguments
 
 
 class GRPOSettings(ModelSettings):
@@ -64,7 +63,6 @@ class GRPOSettings(ModelSettings):
 def trl_arguments(settings: GRPOSettings, trajectories: int, validate: bool) -> GRPOConfig:
     """What TRL is told: a step of so many trajectories of this process, and whether development questions are asked."""
     return GRPOConfig(
-        output_dir=settings.out,
         max_steps=settings.steps,
         num_generations=settings.group_size,
         per_device_train_batch_size=settings.micro_batch,
@@ -82,21 +80,13 @@ def trl_arguments(settings: GRPOSettings, trajectories: int, validate: bool) -> 
         temperature=settings.temperature,
         max_completion_length=settings.max_length,
         max_grad_norm=1.0,
-        gradient_checkpointing=settings.gradient_checkpointing,
         eval_strategy="steps" if validate else "no",
         eval_steps=settings.validate_every,
         eval_on_start=validate,
-        bf16=torch.cuda.is_available(),
         use_vllm=settings.rollouts == "vllm",
         vllm_mode="colocate",
         vllm_gpu_memory_utilization=settings.vllm_memory,
         vllm_max_model_length=2 * settings.max_length,  # what is longer is played, scored, and learned in part
         vllm_importance_sampling_correction=False,  # log-probabilities are recomputed, not taken from the engine
-        save_steps=settings.save_steps,
-        save_total_limit=2,
-        logging_steps=1,
-        report_to=settings.report_to or "none",
-        seed=settings.seed,
-        remove_unused_columns=False,
-        **machine_arguments(),
+        **trainer_arguments(settings),
     )

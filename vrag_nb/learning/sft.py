@@ -28,7 +28,7 @@ from vrag_nb.learning.curves import CurveLog
 from vrag_nb.learning.length_groups import LengthGroups
 from vrag_nb.learning.rows import with_blank_behind
 from vrag_nb.learning.sampled_data import read_conversation, read_rows
-from vrag_nb.learning.trainers import ModelSettings, RestoresWeights, epoch_of, machine_arguments
+from vrag_nb.learning.trainers import ModelSettings, RestoresWeights, epoch_of, trainer_arguments
 
 IGNORE = -100
 LENGTH = "length"
@@ -149,7 +149,6 @@ def sft_trainer(settings: SFTSettings, callbacks: Sequence[TrainerCallback] = ()
 
 def _arguments(settings: SFTSettings) -> SFTConfig:
     return SFTConfig(
-        output_dir=settings.out,
         num_train_epochs=settings.epochs,
         max_steps=settings.max_steps,
         per_device_train_batch_size=settings.batch_size,
@@ -158,13 +157,5 @@ def _arguments(settings: SFTSettings) -> SFTConfig:
         lr_scheduler_type="cosine",
         warmup_steps=settings.warmup,
         max_length=None,
-        gradient_checkpointing=settings.gradient_checkpointing,
-        bf16=torch.cuda.is_available(),
-        save_steps=settings.save_steps,
-        save_total_limit=2,
-        logging_steps=1,
-        report_to=settings.report_to or "none",
-        seed=settings.seed,
-        remove_unused_columns=False,
-        **machine_arguments(),
+        **trainer_arguments(settings),
     )

@@ -212,6 +212,22 @@ def weights_are_sharded(accelerator: Any) -> bool:
     return fully or (plugin is not None and plugin.zero_stage == 3)
 
 
+def trainer_arguments(settings: Any) -> dict[str, Any]:
+    """What trainers are told alike, by their settings and by the machine."""
+    return {
+        "output_dir": settings.out,
+        "gradient_checkpointing": settings.gradient_checkpointing,
+        "bf16": torch.cuda.is_available(),
+        "save_steps": settings.save_steps,
+        "save_total_limit": 2,
+        "logging_steps": 1,
+        "report_to": settings.report_to or "none",
+        "seed": settings.seed,
+        "remove_unused_columns": False,
+        **machine_arguments(),
+    }
+
+
 def machine_arguments() -> dict[str, Any]:
     """Training arguments that depend on whether there is a CUDA card."""
     card = torch.cuda.is_available()
