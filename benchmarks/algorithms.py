@@ -101,12 +101,15 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--every", type=int, default=2, help="steps between rollouts of development questions")
     parser.add_argument("--questions-per-step", type=int, default=8)
+    parser.add_argument("--learning-rate", type=float, help="in place of the profile's")
     parser.add_argument("--dev-limit", type=int, default=48)
     options = parser.parse_args()
     profile, out = load_profile(options.profile), project_path(options.out)
     engine, start, run = profile.search_engine(), project_path(options.start), project_path(options.run)
-    budget = {"steps": options.steps, "validate_every": options.every}
+    budget: dict[str, Any] = {"steps": options.steps, "validate_every": options.every}
     budget |= {"questions_per_step": options.questions_per_step}
+    if options.learning_rate:
+        budget["learning_rate"] = options.learning_rate
     runs = {
         name: [
             trained(
