@@ -163,8 +163,9 @@ def _markdown(entries: list[dict]) -> str:
     lines = [
         "# Where the tables come from",
         "",
-        "Cut from sample data that Python packages carry; made by `python -m vrag_nb.documents.decks.sources`.",
-        "A data set belongs to one split, whatever is cut from it.",
+        "The tables are cut from sample data shipped with Python packages, by "
+        "`python -m vrag_nb.documents.decks.sources`.",
+        "Each data set belongs to one split, together with everything cut from it.",
         "",
         "| data set | split | licence | credit | origin | series | tables |",
         "|---|---|---|---|---|---|---|",
