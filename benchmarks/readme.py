@@ -241,7 +241,8 @@ def long() -> str:
 
 
 def algorithms() -> str:
-    return told("GGPO and GSPO", "results/algorithms/algorithms.md", "algorithms.png")
+    parts = {"GGPO and GSPO": "algorithms", "GGPO and GSPO at a smaller rate, one seed": "algorithms-slow"}
+    return _joined(*(told(title, f"results/{name}/algorithms.md", "algorithms.png") for title, name in parts.items()))
 
 
 def credit() -> str:

@@ -15,7 +15,7 @@ from vrag_nb.documents.annotations import check_pages, read_rows
 from vrag_nb.documents.benchmarks import BENCHMARKS, columns, read_benchmark, recognise
 from vrag_nb.documents.slidevqa import bind_decks, read_slidevqa
 from vrag_nb.documents.vidoseek import read_vidoseek
-from vrag_nb.records import MetaInfo, Page, Question, page_id, read_questions, write_questions
+from vrag_nb.records import MetaInfo, Page, Question, Region, page_id, read_questions, write_questions
 
 REALDOCS = Path(os.environ.get("VRAG_NB_REALDOCS", Path(__file__).parents[2] / "shared" / "realdocs"))
 SLIDE = {
@@ -191,6 +191,63 @@ def test_own_records_stay_unified(tmp_path):
     assert columns(mine[0]) == []
 
 
+@pytest.mark.parametrize("like", [SEEK, REFINED])
+def test_own_fields_make_a_file_unified(tmp_path, like):
+    region = {"page": 4, "box": [0.1, 0.1, 0.2, 0.2]}
+    mine = like | {"uid": "mine", "meta_info": {"file_name": "a.pdf", "reference_regions": [region]}}
+    reading = read_benchmark(examples(tmp_path / "own.json", like, mine))
+    assert (reading.format, [one.uid for one in reading.questions]) == ("unified", [like["uid"], "mine"])
+    assert reading.questions[1].meta_info.reference_regions[0].page == 4
+    with pytest.raises(ValueError, match="appears twice"):
+        read_benchmark(examples(tmp_path / "twice.json", like, mine, mine))
+
+
+def test_an_adapter_keeps_further_fields(tmp_path):
+    further = {"answers": ["Grinding"], "note": "mine", "unset": None}
+    row = SEEK | {"meta_info": SEEK["meta_info"] | further}
+    (question,), bad = read_vidoseek(examples(tmp_path / "vidoseek.json", row))
+    assert (question.right_answers, bad) == (["Milling", "Grinding"], [])
+    kept = {"answers": ["Grinding"], "note": "mine", "benchmark": "vidoseek", "columns": ["extraction"]}
+    assert question.meta_info.model_extra == kept
+    questions, bad = read_vidoseek(
+        examples(
+            tmp_path / "bad.json",
+            SEEK | {"uid": "b"},
+            row | {"meta_info": {**SEEK["meta_info"], "answers": "Grinding"}},
+        )
+    )
+    assert ([one.uid for one in questions], [one.field for one in bad]) == (["b"], ["meta_info.answers"])
+
+
+OWN = {"uid": "q", "query": "What?", "reference_answer": "That", "meta_info": {"file_name": "a.pdf"}}
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"uid": " "}, "uid"),
+        ({"query": ""}, "query"),
+        ({"meta_info": {"file_name": "a.pdf", "answers": "this"}}, "meta_info.answers"),
+        ({"meta_info": {"file_name": "a.pdf", "answers": [None]}}, r"meta_info.answers\.0"),
+        ({"meta_info": {"file_name": "a.pdf", "needs_crop": "false"}}, "meta_info.needs_crop"),
+        ({"meta_info": {"file_name": "a.pdf", "reference_page": [True]}}, r"meta_info.reference_page\.0"),
+    ],
+)
+def test_a_malformed_own_record_is_an_error_that_names_the_field(tmp_path, change, field):
+    path = examples(tmp_path / "own.json", OWN, OWN | {"uid": "r"} | change)
+    with pytest.raises(ValueError, match=rf"own\.json: question 1, field {field}: "):
+        read_questions(path)
+
+
+def test_further_fields_may_be_absent_or_null(tmp_path):
+    told = OWN | {"meta_info": {"file_name": "a.pdf", "answers": ["This"], "needs_crop": False}}
+    null = OWN | {"uid": "r", "meta_info": {"file_name": "a.pdf", "answers": None, "needs_crop": None}}
+    one, other = read_questions(examples(tmp_path / "own.json", told, null))
+    assert (one.right_answers, other.right_answers, other.needs_crop) == (["That", "This"], ["That"], False)
+    assert one.model_dump()["meta_info"]["needs_crop"] is False
+    assert "answers" not in Question.model_validate(OWN).model_dump()["meta_info"]
+
+
 def test_a_named_format_is_taken_at_its_word(tmp_path):
     path = examples(tmp_path / "own.json", SEEK)
     assert read_benchmark(path, "slidevqa").questions[0].uid.startswith("slidevqa_")
@@ -227,6 +284,20 @@ def test_files_that_hold_no_records(tmp_path, content):
         read_benchmark(path)
 
 
+@pytest.mark.parametrize("format", ["auto", "slidevqa", "unified"])
+def test_a_file_of_another_kind_is_said_before_it_is_read(tmp_path, format):
+    (tmp_path / "q.csv").write_text("uid,query\n")
+    with pytest.raises(ValueError, match=r"q\.csv: unknown question format '\.csv'; use \.json, \.jsonl or \.parquet"):
+        read_benchmark(tmp_path / "q.csv", format)
+
+
+@pytest.mark.parametrize("suffix", ["json", "jsonl", "parquet"])
+def test_a_suffix_may_be_in_capitals(tmp_path, suffix):
+    write_questions(tmp_path / f"q.{suffix}", [Question.model_validate(OWN)])
+    capitals = (tmp_path / f"q.{suffix}").rename(tmp_path / f"Q.{suffix.upper()}")
+    assert [one.uid for one in read_benchmark(capitals).questions] == ["q"]
+
+
 def pages_of(document: str, count: int) -> list[Page]:
     return [
         Page(page_id=page_id(document, n), document=document, page=n, image="", width=1, height=1)
@@ -244,6 +315,19 @@ def test_gold_pages_are_checked_against_the_documents(tmp_path):
     assert "(6 pages) has no page [9]" in problems[0]
     assert "elsewhere is not there; left out" in problems[1]
     assert questions[0].meta_info.reference_page == [4, 9]
+
+
+def test_gold_regions_are_checked_against_the_documents():
+    regions = [Region(page=page, box=(0.1, 0.1, 0.2, 0.2)) for page in (1, 3, 9)]
+    meta = MetaInfo(file_name="deck.pdf", reference_page=[1, 3], reference_regions=regions)
+    asked = Question(uid="q", query="What?", reference_answer="That", meta_info=meta)
+    (kept,), problems = check_pages([asked], pages_of("deck", 2))
+    assert [region.page for region in kept.meta_info.reference_regions] == kept.meta_info.reference_page == [1]
+    assert problems == [
+        "question q: deck (2 pages) has no page [3]",
+        "question q: reference_regions: deck has no page [9]",
+    ]
+    assert len(asked.meta_info.reference_regions) == 3
 
 
 def test_folders_of_slides_become_documents(tmp_path):

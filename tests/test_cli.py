@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from conftest import make_question, serving
 from fastapi import Request
 from PIL import Image
+from test_merging import ask, corpus_at
 from test_policies import Endpoint
 from test_profiles import write_pdfs
 from test_vimrag import look, note, reply
@@ -70,6 +72,34 @@ def test_a_users_error_is_one_line_and_exit_code_2(
     assert cli.main(arguments) == 2
     said = capsys.readouterr().err
     assert words in said
+    assert len(said.splitlines()) == 1
+
+
+def test_the_file_of_profiles_is_looked_for_here_and_then_in_the_repository(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert call("prep", file=Path(file.name)) == 0
+    assert "5 pages" in capsys.readouterr().out
+    assert cli.main(["ask", "What?", "--profile", "none", "--file", "papermill_runs.yaml"]) == 2
+    assert "papermill_runs.yaml: there is no profile 'none'" in capsys.readouterr().err
+    assert cli.main(["run", "r", "--file", "mine.yaml"]) == 2
+    assert f"there is no file mine.yaml, neither in {tmp_path} nor in the repository" in capsys.readouterr().err
+
+
+def test_a_port_in_use_is_said_before_the_index_is_opened(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from vrag_nb.profiles import Profile
+
+    assert call("prep", file=file) == call("index", file=file) == 0
+    capsys.readouterr()
+    monkeypatch.setattr(Profile, "open_engine", lambda profile: pytest.fail("the index was opened"))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert call("serve", "--port", port, file=file) == 2
+    said = capsys.readouterr().err
+    assert f"cannot listen on 127.0.0.1, port {port} (Address already in use)" in said
     assert len(said.splitlines()) == 1
 
 
@@ -174,6 +204,31 @@ def test_evaluate_any_documents(file: Path, tmp_path: Path, capsys: pytest.Captu
     write_questions(tmp_path / "questions.json", questions)
     assert call("evaluate", *documents, *out, file=file) == 2
     assert "no question's file_name is a document" in capsys.readouterr().err
+
+
+def test_evaluate_names_a_document_that_is_not_there(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    questions = [make_question("a"), make_question("b", "Which page is it?")]
+    questions[1].meta_info.file_name, questions[1].meta_info.reference_page = "alhpa.pdf", []
+    write_questions(tmp_path / "questions.json", questions)
+    documents = ["--documents", tmp_path / "docs", "--questions", tmp_path / "questions.json"]
+    assert call("evaluate", *documents, "--out", tmp_path / "out", "--retrieval-only", file=file) == 0
+    assert "1 documents that questions name are not there, such as alhpa" in capsys.readouterr().err
+
+
+def test_merge_says_first_what_was_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    greys = {f"deck-{number}": [number] for number in range(12)}
+    parts: list[object] = []
+    for name in ("first", "second"):
+        write_questions(tmp_path / f"{name}.json", [ask(f"{name}-q", "deck-1", 1, 9)])
+        parts += ["--part", name, corpus_at(tmp_path / name, greys), tmp_path / f"{name}.json"]
+    assert call("merge", tmp_path / "out", *parts) == 0
+    told = capsys.readouterr()
+    for line, name in zip(told.err.splitlines(), ("first", "second"), strict=False):
+        assert line == f"{name}: question {name}-q: deck-1 (1 pages) has no page [9]"
+    assert "and 2 more" in told.err
+    assert str(tmp_path / "out" / "merge_report.json") in told.out
 
 
 def test_evaluate_says_first_what_cannot_work(

@@ -30,7 +30,7 @@ from vrag_nb.evaluation.evaluate import evaluate, question_type
 from vrag_nb.evaluation.realdocs import evaluate_realdocs
 from vrag_nb.evaluation.result_folders import read_results
 from vrag_nb.folder_lock import FolderInUseError, alone_in
-from vrag_nb.records import MetaInfo, Question, read_questions, write_questions
+from vrag_nb.records import MetaInfo, Question, read_pages, read_questions, write_pages, write_questions
 
 SETTINGS = Settings(max_turns=3, top_k=5, min_pixels=4 * 784, max_pixels=40 * 784)
 FOREIGN = Path(__file__).parents[1] / "data" / "foreign"
@@ -220,6 +220,32 @@ def test_the_files_of_a_run(run, tmp_path):
     assert not list(out.rglob(".*"))
 
 
+def test_a_figure_that_cannot_be_drawn_costs_no_measurement(run, tmp_path, monkeypatch):
+    def fails(*given):
+        raise ValueError("no font")
+
+    monkeypatch.setattr(report, "write_figures", fails)
+    with pytest.raises(ValueError, match="no font"):
+        run()
+    assert json.loads((tmp_path / "out" / "metrics.json").read_text())["answers"].keys() == SYSTEMS.keys()
+    assert "| vanilla_top3 | .67" in (tmp_path / "out" / "metrics.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "cell"),
+    [
+        ("a|b", r"a\|b"),
+        ("two\nlines", "two lines"),
+        ("<img src=x onerror=alert(1)> & more", "&lt;img src=x onerror=alert(1)&gt; &amp; more"),
+        ("`a|b < c` < [d](e.md)", r"`a\|b < c` &lt; [d](e.md)"),
+        (r"\`<b>`", r"\`&lt;b&gt;`"),  # an escaped backtick begins no code
+        ("`a``b <b> `c`", "`a``b &lt;b&gt; `c`"),
+    ],
+)
+def test_cells_neither_break_their_table_nor_hold_html(text, cell):
+    assert report.markdown_table(["x", text], [[text, "1"]]) == f"| x | {cell} |\n| --- | ---: |\n| {cell} | 1 |"
+
+
 def test_a_second_run_asks_the_model_nothing_and_says_the_same(run):
     first = run()
     again = ScriptedPolicy(sees_then_answers)
@@ -296,6 +322,35 @@ def test_only_an_edited_question_is_answered_anew(run):
     metrics = run(policy=policy, systems=["no_retrieval"], questions=corrected)
     assert policy.calls == [1]
     assert metrics["answers"]["no_retrieval"]["accuracy"]["value"] == pytest.approx(2 / 3, abs=1e-6)
+
+
+def test_an_upper_bound_is_answered_anew_under_corrected_gold(run, monkeypatch):
+    for told, calls in ((False, 0), (True, 1)):
+        monkeypatch.setattr(find_system("no_retrieval").__class__, "told_gold", told)
+        run(systems=["no_retrieval"])
+        policy, first = ScriptedPolicy(sees_then_answers), QUESTIONS[0]
+        corrected = first.model_copy(update={"meta_info": first.meta_info.model_copy(update={"reference_page": [3]})})
+        run(policy=policy, systems=["no_retrieval"], questions=[corrected, *QUESTIONS[1:]])
+        assert sum(policy.calls) == calls
+
+
+def test_another_text_layer_is_another_corpus(run, tmp_path, tiny_corpus):
+    corpus = tmp_path / "corpus"
+    shutil.copytree(tiny_corpus, corpus)
+    run(systems=["agent"], corpus=corpus)
+    pages = read_pages(corpus)
+    write_pages(corpus, [pages[0].model_copy(update={"text": "read by OCR"}), *pages[1:]])
+    policy = ScriptedPolicy(sees_then_answers)
+    run(policy=policy, systems=["agent"], corpus=corpus)
+    assert sum(policy.calls) > 0
+
+
+def test_a_page_that_an_engine_lists_twice_counts_once(run):
+    class Twice(RankedEngine):
+        def search(self, queries, top_k=3):
+            return [[hits[0], *hits] for hits in super().search(queries, top_k)]
+
+    assert run(systems=[], policy=None, engine=Twice())["retrieval"]["recall@3"]["n"] == 2
 
 
 def test_a_subset_first_then_the_whole(run):

@@ -127,8 +127,13 @@ def test_boxes_out_of_range() -> None:
     assert max(shown) < 200 * min(shown), "Qwen's processors take no thinner image"
     with pytest.raises(CropError, match="outside the last image"):
         view.crop((width + 1, 0, width + 50, height))
+    with pytest.raises(CropError, match="outside the last image"):
+        view.crop((-50, 0, 0, height))
     with pytest.raises(CropError, match="too small"):
         view.crop((10, 10, 11, 11))
+    for x, y in ((10, 10), (0, 0), (width, height), (10, -5)):  # without extent, on the image
+        with pytest.raises(CropError, match="too small"):
+            view.crop((x, y, x, 30))
     with pytest.raises(CropError, match="too small"):
         view.crop((width - 1, 0, width + 500, height))  # what remains after clipping counts
 

@@ -27,7 +27,7 @@ from vrag_nb.learning.advantages import group_advantages
 from vrag_nb.learning.curves import read_log
 from vrag_nb.learning.grpo import MultiTurnGRPOTrainer, grpo_trainer
 from vrag_nb.learning.grpo_settings import GRPOSettings
-from vrag_nb.learning.rewards import Reward, Scored
+from vrag_nb.learning.rewards import Reward, RewardError, Scored
 from vrag_nb.learning.rows import as_sample, micro_batches
 from vrag_nb.learning.step_figures import step_figures
 from vrag_nb.learning.tables import TrajectoryTables
@@ -82,6 +82,30 @@ def test_advantages_are_those_worked_by_hand() -> None:
     assert group_advantages(torch.tensor([nan, 2.0]), 2).tolist() == [0, 0]
     with pytest.raises(ValueError, match="groups of 2"):
         group_advantages(torch.ones(3), 2)
+
+
+class Dead(RankedEngine):
+    def search(self, queries: list[str], top_k: int = 3) -> Any:
+        raise ConnectionError("connection refused")
+
+
+def test_a_step_without_any_reward_is_no_training(tiny_vlm_folder: Path, tiny_corpus: Path, tmp_path: Path) -> None:
+    settings = Settings(max_turns=2, min_pixels=784, max_pixels=12 * 784)
+    for engine, trained in ((Dead(), False), (RankedEngine(), True)):
+        world = Environment(engine, tiny_corpus, settings, "nano", parse=always_search)
+        one = trainer(tiny_vlm_folder, world, tmp_path, steps=1)
+        if trained:
+            train(one)
+        else:
+            with pytest.raises(RewardError, match=r"step 1: none of 4 trajectories has a reward .*connection refused"):
+                train(one)
+        assert (tmp_path / "final").is_dir() == trained
+
+
+def test_two_questions_of_one_uid_are_refused(tiny_vlm_folder: Path, environment: Environment, tmp_path: Path) -> None:
+    settings = GRPOSettings(checkpoint=str(tiny_vlm_folder), out=str(tmp_path), group_size=2, questions_per_step=2)
+    with pytest.raises(ValueError, match="two questions have the uid 'q0'"):
+        grpo_trainer(settings, [question("q0"), question("q0")], environment, Reward({"letters": (letters, 1.0)}))
 
 
 def test_recomputed_log_probabilities_are_those_of_generation(
@@ -230,7 +254,7 @@ def test_what_cannot_be_scored_or_encoded_moves_nothing(ready: Ready) -> None:
     figures = step_figures([broken, *one.trajectories[1:]], scored, ["letters"])
     assert figures["unscored_rate"] == 0.25
     assert figures["reward"] == 1
-    assert figures["searches"] == pytest.approx(9 / 4)
+    assert figures["searches"] == pytest.approx(6 / 4), "searches on the extra turn are not carried out"
 
 
 def test_what_cannot_be_scored_is_not_held_to_the_reference_either(ready: Ready) -> None:

@@ -249,7 +249,7 @@ def test_an_index_opens_only_with_what_made_it(corpus, tmp_path):
     wider = Toy()
     wider.dim = 65
     for other, field in [(ToySingle(), "embedder"), (wider, "dim"), (Toy("retrained"), "fingerprint")]:
-        with pytest.raises(IndexMismatchError, match=f"with {field} "):
+        with pytest.raises(IndexMismatchError, match=f"with {field} .*`python -m vrag_nb index` with the --profile"):
             SearchEngine.open(corpus, index, other)
     with pytest.raises(IndexMismatchError, match="choose another index folder"):
         build(corpus, index, ToySingle())

@@ -241,6 +241,47 @@ def test_a_search_that_shows_several_pages(corpus: Path) -> None:
     assert inspector.seen["page_id"] == inspector.page["page_id"] == "energy_2"
 
 
+def test_a_box_of_ones_own_belongs_to_the_trajectory_it_was_drawn_in(corpus: Path) -> None:
+    inspector = TrajectoryInspector([play(corpus), play(corpus)], corpus)
+    command(inspector, kind="box", surface="page", box=[100, 100, 700, 500])
+    assert inspector.own_view is not None
+    inspector.trajectory_index = 1
+    assert inspector.page["page_id"] == "energy_1", "the same page"
+    assert (inspector.own_view, inspector.own, inspector.own_png) == (None, {}, b"")
+
+
+def test_what_cannot_be_drawn_leaves_no_picture_of_another(tmp_path: Path) -> None:
+    corpus, path = write_world(tmp_path)
+    inspector = TrajectoryInspector(path, PageStore(corpus, cache_bytes=0))
+    (corpus / "pages" / "report_3.png").write_bytes(b"no image")
+    command(inspector, kind="page", page_id="report_3")
+    assert "report_3" in inspector.notice
+    assert (inspector.page, inspector.page_png) == ({}, b"")
+    assert inspector.seen["page_id"] == "energy_1", "the turn's own picture stays"
+    command(inspector, kind="step_page", by=-1)
+    assert (inspector.page["page_id"], inspector.notice) == ("report_2", "")
+    (corpus / "pages" / "energy_2.png").write_bytes(b"no image")
+    inspector.turn_index = 1
+    assert "energy_2" in inspector.notice
+    assert inspector.turn["query"] == "hydro power share table"
+    assert not any((inspector.page, inspector.seen, inspector.hits["rows"]))
+    assert (inspector.page_png, inspector.seen_png) == (b"", b"")
+
+
+def test_a_box_that_cannot_be_cropped_is_told_why(corpus: Path, played: list[Trajectory]) -> None:
+    inspector = TrajectoryInspector(played, corpus)
+    command(inspector, kind="box", surface="page", box=[10, 10, 12, 12])
+    assert "too small" in inspector.notice
+    command(inspector, kind="box", surface="own", box=[10, 10, 90, 90])
+    assert "draw a box on the page first" in inspector.notice
+    inspector.trajectory_index = 2
+    command(inspector, kind="box", surface="own", box=[10, 10, 90, 90])
+    assert "open a page first" in inspector.notice
+    command(inspector, kind="page", page_id="energy_1")
+    command(inspector, kind="box", surface="seen", box=[10, 10, 90, 90])
+    assert "the model has seen none" in inspector.notice
+
+
 class ExplainingEngine(FixedEngine):
     """Says that the first word of a query matches the top left patch, the second the bottom right one, and so on."""
 

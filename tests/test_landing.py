@@ -84,6 +84,13 @@ def test_runs_tell_what_is_up_to_date(world: Path) -> None:
     assert landing.run_states(world / "runs.yaml")[0].state == "1 out of date, 1 not executed"
 
 
+def test_a_notebook_that_cannot_be_read_is_said_and_the_others_are_shown(world: Path) -> None:
+    (world / "notebooks" / "02_second.ipynb").write_text('{"cells": [')
+    assert "02_second (cannot be read)" in landing.notebook_table(world)
+    state, _ = landing.run_states(world / "runs.yaml")
+    assert "02_second.ipynb cannot be read as a notebook" in state.state
+
+
 def test_only_results_that_are_there_are_linked(world: Path) -> None:
     states = landing.run_states(world / "runs.yaml")
     assert targets(landing.run_table(states, world)) == []

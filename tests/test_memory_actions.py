@@ -249,3 +249,18 @@ def test_strings_survive_whatever_they_hold(summary: str, query: str) -> None:
 def test_depth_is_bounded() -> None:
     assert first_object('{"a":' * 2 * DEEPEST + "1" + "}" * 2 * DEEPEST) is None
     assert first_object('{"a":' * 3 + "1") == {"a": {"a": {"a": 1}}}
+
+
+@pytest.mark.parametrize(
+    ("items", "kept"),
+    [
+        ({"Picture 1": "not useful", "Picture 2": "useful"}, ["Picture 2"]),
+        ({"Picture 1": "no", "Picture 2": "yes"}, ["Picture 2"]),
+        ({"Picture 1": "False.", "Picture 2": "true"}, ["Picture 2"]),
+        ({"Picture 1": "4", "Picture 2": "discard"}, ["Picture 1"]),
+        ([{"information_id": "Picture 1", "is_useful": "not relevant"}, {"id": "Picture 2"}], ["Picture 2"]),
+    ],
+)
+def test_judgements_in_words(items: object, kept: list[str]) -> None:
+    _, action = parse(call("memorise", {"summarize": "s", "memorize": items}))
+    assert [one.label for one in action.judgements if one.useful] == kept

@@ -60,6 +60,20 @@ def test_pdfs_and_images_become_pages_with_their_text(tmp_path):
     assert page_image(corpus, pages["scans__a_1"]).getpixel((5, 5)) == (255, 255, 255), "transparency is paper"
 
 
+def test_a_document_under_two_names_is_noted(tmp_path):
+    documents = tmp_path / "documents"
+    report = make_pdf(documents / "report.pdf", ["first page", "second page"])
+    make_pdf(documents / "other.pdf", ["first page"])
+    for name in ("copy.pdf", "north/report.pdf"):
+        (documents / name).parent.mkdir(exist_ok=True)
+        (documents / name).write_bytes(report.read_bytes())
+    for _ in range(2):  # a run that reuses them says it, too
+        found = prepare(documents, tmp_path / "corpus")
+        assert [(note.file, note.page) for note in found.notes] == [("north/report.pdf", None), ("report.pdf", None)]
+        assert all("the same as those of copy.pdf" in note.reason for note in found.notes)
+    assert (found.documents, found.pages, found.skipped) == (4, 7, [])
+
+
 def test_jpg_and_dpi_are_parameters(tmp_path):
     make_pdf(tmp_path / "documents" / "a.pdf", ["x"])
     prepare_corpus(
@@ -117,7 +131,7 @@ def test_folders_that_are_not_read_are_named(tmp_path, monkeypatch):
 
 def asked_of(*files: str) -> list[Question]:
     meta = [MetaInfo(file_name=file, reference_page=[1]) for file in files]
-    return [Question(uid=one.file_name, query="what?", reference_answer="a", meta_info=one) for one in meta]
+    return [Question(uid=f"of {one.file_name}", query="what?", reference_answer="a", meta_info=one) for one in meta]
 
 
 def test_a_question_about_a_twin_means_the_twin(tmp_path):
@@ -131,12 +145,13 @@ def test_a_question_about_a_twin_means_the_twin(tmp_path):
     assert resolve_questions(asked, corpus) == asked, "nothing is known of a corpus that is not there"
     prepare(documents, corpus)
     sources = {path.relative_to(documents).as_posix(): name for name, path in find_sources(documents)[0].items()}
-    found = {one.uid: one.document for one in resolve_questions(asked, corpus)}
+    found = {one.uid.removeprefix("of "): one.document for one in resolve_questions(asked, corpus)}
     others = {"north__plan.PNG": "north__plan.PNG", "report": "report", "elsewhere.png": "elsewhere", "": ""}
     assert found == sources | others
     twins = {"report.png": "report.png", "north/plan.PNG": "north__plan.PNG", "scan.png": "scan"}
     assert {file: found[file] for file in twins} == twins
-    assert [one.meta_info.file_name for one in asked] == [one.uid for one in asked], "the caller's own are as they were"
+    names = [one.uid.removeprefix("of ") for one in asked]
+    assert [one.meta_info.file_name for one in asked] == names, "the caller's own are as they were"
     assert resolve_questions(resolve_questions(asked, corpus), corpus) == resolve_questions(asked, corpus)
 
 

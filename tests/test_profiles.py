@@ -149,12 +149,28 @@ def test_another_corpus_folder_keeps_the_documents(file: Path, tmp_path: Path) -
         ("  x: 3\n", "profile x: expected a mapping"),
         ("  x:\n    corpus: {folder: a}\n", "profile x, field retriever: Field required"),
         ("  x: [1\n", "runs.yaml cannot be read as YAML"),
+        ("  base:\n    extends: base\n", "runs.yaml cannot be read as YAML: line 8: 'base' stood in line 3 already"),
+        ("  x: {extends: a, extends: b}\n", "line 8: 'extends' stood in line 8 already: keep one"),
+        ("  2024:\n    extends: base\n", "there is no profile 'x'; known: base, 2024"),
     ],
 )
 def test_what_does_not_fit_is_named(file: Path, text: str, words: str) -> None:
     add(file, text)
     with pytest.raises(ProfileError, match=re.escape(words)):
         load_profile("x", file)
+
+
+def test_merged_keys_are_no_repetition(file: Path) -> None:
+    """Whichever of the mappings is made first."""
+    add(file, "  a: &a {extends: base, legible_only: true}\n  b: &b {<<: *a, extends: a}\n")
+    add(file, "  c: {<<: *b, extends: b, legible_only: false}\n  d: {<<: [*a, *b]}\n")
+    assert [load_profile(name, file).legible_only for name in "abcd"] == [True, True, False, True]
+
+
+def test_a_file_that_is_no_utf8_is_named(file: Path) -> None:
+    file.write_bytes(file.read_bytes() + "  # déjà vu\n".encode("latin-1"))
+    with pytest.raises(ProfileError, match=r"runs\.yaml, line 8: this is no UTF-8: save the file as UTF-8"):
+        load_profile("base", file)
 
 
 def test_an_unknown_profile_and_a_missing_file_are_named(file: Path, tmp_path: Path) -> None:
@@ -398,6 +414,43 @@ def test_a_served_retriever_is_fused_with_one_of_this_machine(file: Path, monkey
     assert [type(one) for one in engine.engines] == [SearchClient, RankedEngine]
     with pytest.raises(ProfileError, match=r"profile bare, field retriever\.server: .* begins with http://"):
         load_profile("bare", file).search_engine()
+
+
+def test_only_records_that_are_no_questions_are_counted(
+    file: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    meta = {"file_name": "alpha.pdf", "source_type": "2d_layout", "query_type": "riddle"}
+    rows = [{"uid": "q", "query": "What?", "reference_answer": "That", "meta_info": meta}]
+    (tmp_path / "corpus").mkdir(exist_ok=True)
+    where = tmp_path / "corpus" / "seek.json"
+    where.write_text(json.dumps(rows))
+    add(file, "  seek:\n    extends: base\n    evaluation: {questions: seek.json}\n")
+    assert len(load_profile("seek", file).questions()) == 1  # mended, and kept
+    assert "no questions" not in caplog.text
+    where.write_text(json.dumps([*rows, *rows]))
+    assert len(load_profile("seek", file).questions()) == 1
+    assert "1 records are no questions" in caplog.text
+
+
+def test_gold_that_the_corpus_does_not_have_is_said_and_not_learned_from(
+    file: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    documents = write_pdfs(tmp_path / "docs")
+    learning = "    learning: {base: b, train_questions: train.json, sampling: {share: 0.9, experts: {planner: {}}}}\n"
+    file.write_text(file.read_text().replace("documents: docs", f"documents: {documents}"))
+    add(file, f"  taught:\n    extends: base\n{learning}")
+    profile = load_profile("taught", file)
+    gold = {"a": ("alpha.pdf", [1]), "b": ("alpha.pdf", [99]), "c": ("gone.pdf", [1])}
+    rows = [
+        {"uid": uid, "query": "?", "reference_answer": "1", "meta_info": {"file_name": name, "reference_page": pages}}
+        for uid, (name, pages) in gold.items()
+    ]
+    profile.corpus_folder.mkdir(parents=True, exist_ok=True)
+    (profile.corpus_folder / "train.json").write_text(json.dumps(rows))
+    assert len(profile.training_questions()[0]) == 3, "nothing is known of a corpus that is not made yet"
+    profile.prepare_corpus(progress=False)
+    assert {one.uid: one.gold_page_ids for one in profile.training_questions()[0]} == {"a": ["alpha_1"], "b": []}
+    assert "2 things do not fit the corpus" in caplog.text
 
 
 def test_questions_about_a_twin_are_its_own(file: Path, tmp_path: Path) -> None:

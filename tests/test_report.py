@@ -27,7 +27,7 @@ from vrag_nb.evaluation.per_question import conduct, gold_by_turn, pages_seen
 from vrag_nb.evaluation.published import ORDER, SUCCESSORS, TABLE_1, TABLE_2, order_table, published_tables
 from vrag_nb.evaluation.result_folders import read_results, split_name
 from vrag_nb.evaluation.tables import Column, Table
-from vrag_nb.records import MetaInfo, Question, Region
+from vrag_nb.records import MetaInfo, Question, Region, read_pages, write_pages
 
 SETTINGS = Settings(max_turns=3, min_pixels=4 * 784, max_pixels=40 * 784)
 LONG_WAY = ["<search>a</search>", "<bbox>[10, 10, 100, 80]</bbox>", "<answer>7</answer>"]
@@ -386,6 +386,19 @@ def test_without_pages_there_are_words_and_a_note(folders: list[Path], tiny_corp
     (moved / "pages" / "alpha_1.png").unlink()
     path, _ = write_report_page(folders, tmp_path / "some", corpus=moved)
     assert "No picture of alpha_1: not in the corpus" in path.read_text()
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_pages_that_were_replaced_are_not_shown_under_old_answers(
+    folders: list[Path], tiny_corpus: Path, tmp_path: Path
+) -> None:
+    corpus, old = shutil.copytree(tiny_corpus, tmp_path / "corpus"), shutil.copytree(folders[0], tmp_path / "old")
+    path, _ = write_report_page([old], tmp_path / "same", corpus=corpus)
+    assert "data:image/webp" in path.read_text()
+    write_pages(corpus, [page.model_copy(update={"sha256": "0" * 64}) for page in read_pages(corpus)])
+    path, _ = write_report_page([old], tmp_path / "replaced", corpus=corpus)
+    assert "Page pictures of agent are left out: its answers were given on other pages" in path.read_text()
+    assert "data:image/webp" not in path.read_text()
 
 
 @pytest.mark.usefixtures("no_figures")

@@ -90,6 +90,13 @@ def test_region_is_f1_at_half_overlap() -> None:
     assert rewards.region(trajectory(gold=[])) == 1
 
 
+def test_regions_and_crops_are_matched_as_well_as_they_can_be() -> None:
+    both = trajectory(shown=[2], crops=[(0, 0, 400, 100), (0, 0, 300, 100)])
+    boxes = [(0.0, 0.0, 0.4, 0.2), (0.0, 0.0, 0.7, 0.2)]  # the first crop meets both of them, the second one alone
+    both.reference.meta_info.reference_regions = [Region(page=2, box=box) for box in boxes]  # type: ignore[union-attr]
+    assert rewards.region(both) == 1
+
+
 def test_selection_is_the_share_of_gold_pages_shown() -> None:
     assert rewards.selection(trajectory(shown=[1, 2])) == 0.5
     assert rewards.selection(trajectory()) == 0
@@ -103,6 +110,9 @@ def test_brevity_falls_with_every_turn_beyond_two() -> None:
 def test_validity_is_the_share_of_valid_actions() -> None:
     assert rewards.validity(trajectory("search", "invalid", "invalid", "answer")) == 0.5
     assert rewards.validity(trajectory("search", "answer")) == 1
+    asked = trajectory("search", "search", answer=None)
+    asked.turns[-1] = asked.turns[-1].model_copy(update={"forced": True})
+    assert rewards.validity(asked) == 0.5, "on the extra turn only an answer is an action"
     assert rewards.validity(trajectory()) == 0
 
 

@@ -204,3 +204,14 @@ def test_kill_minus_nine_loses_only_what_was_in_flight(
     found = rollout(policy, environment, QUESTIONS, out, progress=False)
     assert [trajectory.answer for trajectory in found] == [str(i) for i in range(12)]
     assert len(out.read_bytes().splitlines()) == 12  # nothing was done twice
+
+
+def test_a_question_that_reads_differently_now_is_asked_anew(environment: Environment, tmp_path: Path) -> None:
+    out = tmp_path / "kept.jsonl"
+    rollout(ScriptedPolicy(script), environment, [make_question("q", "number 4")], out, progress=False)
+    policy = ScriptedPolicy(script)
+    (same,) = rollout(policy, environment, [make_question("q", "number 4")], out, progress=False)
+    assert (same.answer, policy.calls) == ("4", [])
+    (other,) = rollout(policy, environment, [make_question("q", "number 8")], out, progress=False)
+    assert (other.answer, other.question, other.reference.query) == ("8", "number 8", "number 8")  # type: ignore[union-attr]
+    assert read_trajectories(out)[-1].answer == "8"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
+import os
 import re
+from contextlib import nullcontext
 from pathlib import Path
 
 import nbformat
@@ -128,6 +131,21 @@ def test_what_parameters_name_counts(world: Path) -> None:
     assert stale(world) == ["02_second"]
 
 
+def test_where_a_document_lies_in_its_folder_counts_and_where_the_folder_lies_does_not(world: Path) -> None:
+    file = world / "runs.yaml"
+    (world / "docs" / "a").mkdir(parents=True)
+    (world / "docs" / "a" / "x.pdf").write_text("1")
+    file.write_text(file.read_text().replace(f"{world}/input", f"{world}/docs"))
+    run(world)
+    (world / "docs" / "a").rename(world / "docs" / "b")  # document ids are made of it
+    assert stale(world) == ["01_first", "02_second"]
+    (world / "docs" / "b").rename(world / "docs" / "a")
+    (world / "moved").mkdir()
+    (world / "docs").rename(world / "moved" / "docs")
+    file.write_text(file.read_text().replace(f"{world}/docs", f"{world}/moved/docs"))
+    assert stale(world) == []
+
+
 def test_two_runs_do_not_write_into_one_folder(world: Path) -> None:
     with alone_in(world / "results"), pytest.raises(FolderInUseError, match="at work in"):
         run(world)
@@ -182,6 +200,19 @@ def test_a_failure_says_cell_and_error_and_leaves_its_copy(world: Path) -> None:
     assert not (world / "results" / "02_second.failed.ipynb").exists()
 
 
+def test_an_interrupted_cell_leaves_no_traceback(
+    world: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    wait = f"import os, signal, time\nos.kill({os.getpid()}, signal.SIGINT)\ntime.sleep(60)"
+    write_notebook(world / "notebooks", "02_second", wait)
+    with pytest.raises(KeyboardInterrupt):
+        run(world)
+    gc.collect()
+    assert "never retrieved" not in caplog.text
+    assert "Traceback" not in capfd.readouterr().err  # the kernel's own
+    assert stale(world) == ["02_second"]
+
+
 def test_an_output_that_was_declared_must_be_there(world: Path) -> None:
     write_notebook(world / "notebooks", "01_first", "pass")
     with pytest.raises(RunError, match=r"without writing .*first\.txt"):
@@ -190,11 +221,15 @@ def test_an_output_that_was_declared_must_be_there(world: Path) -> None:
 
 def test_executed_copies_keep_no_widget_and_no_path(world: Path) -> None:
     bar = "from tqdm.auto import tqdm\nfor _ in tqdm(range(3)):\n    pass"
+    endless = "for _ in tqdm(iter(range(3)), desc='comparing indexes', unit='index'):\n    pass"
+    model = "ipywidgets.HBox([ipywidgets.HTML(), ipywidgets.FloatProgress()])"
     write_notebook(
         world / "notebooks",
         "02_second",
         bar,
+        endless,
         "import ipywidgets\nipywidgets.IntSlider()",
+        model,
         "import vrag_nb",
         "vrag_nb.__file__",
     )
@@ -202,7 +237,7 @@ def test_executed_copies_keep_no_widget_and_no_path(world: Path) -> None:
     text = (world / "results" / "02_second.ipynb").read_text()
     assert "widget-view" not in text
     assert "0%|" not in text
-    assert "An interactive widget" in text
+    assert text.count("An interactive widget") == 1, "the slider alone"
     assert "'vrag_nb/__init__.py'" in text
 
 
@@ -239,6 +274,69 @@ def test_unknown_runs_and_notebooks_without_parameters_are_named(world: Path) ->
     nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("1")]), path)
     with pytest.raises(ProfileError, match="no cell tagged"):
         declared_parameters(path)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ("n: int = 1\nk: int = 3 +", r"02_second\.ipynb: the cell tagged `parameters`, line 2: .*`name: type = lit"),
+        ("k: int = 2*3", r"02_second\.ipynb: parameter k is `2 \* 3`: write the value itself"),
+    ],
+)
+def test_a_parameters_cell_that_is_wrong_is_named(world: Path, parameters: str, words: str) -> None:
+    write_notebook(world / "notebooks", "02_second", "pass", parameters=parameters)
+    file = world / "runs.yaml"
+    with pytest.raises(ProfileError, match=words):
+        plan_run(load_run("r", file), file)
+
+
+@pytest.mark.parametrize("text", ['{"cells": [', "[]", "{}", '{"nbformat": 4, "nbformat_minor": 5}'])
+def test_a_notebook_that_cannot_be_read_is_named(world: Path, text: str) -> None:
+    (world / "notebooks" / "02_second.ipynb").write_text(text)
+    file = world / "runs.yaml"
+    with pytest.raises(ProfileError, match=r"02_second\.ipynb"):
+        plan_run(load_run("r", file), file)
+
+
+TYPED = """n: int = 1
+x: float = 0.5
+flag: bool = True
+names: list = []
+seeds: list[int] = [0]
+rates: dict[str, float] = {}
+most: int | None = None
+odd: Something[int] = 3"""
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("n: four", "run r, notebook 02_second, parameter n: 'four' is no `int`: Input should be a valid integer"),
+        ('n: "4"', "parameter n: '4' is no `int`"),
+        ("n: 4.5", "parameter n: 4.5 is no `int`"),
+        ("x: 1e-4", "parameter x: '1e-4' is no `float`"),  # text to YAML, for want of a point
+        ("names: nano", "parameter names: 'nano' is no `list`"),
+        ("seeds: [0, one]", r"parameter seeds: .* is no `list\[int\]`"),
+        ("rates: {a: b}", r"parameter rates: .* is no `dict\[str, float\]`"),
+        ("most: all", r"parameter most: 'all' is no `int \| None`"),
+        ("n: 4, x: 1, flag: false, names: [a], seeds: [1, 2], rates: {a: 1}, most: null, odd: anything", None),
+        ("most: 3", None),
+    ],
+)
+def test_values_that_are_not_of_a_parameters_type_are_named(world: Path, given: str, words: str | None) -> None:
+    write_notebook(world / "notebooks", "02_second", "pass", parameters=TYPED)
+    file = world / "runs.yaml"
+    file.write_text(file.read_text().replace("02_second: {}}", f"02_second: {{{given}}}}}"))
+    with nullcontext() if words is None else pytest.raises(ProfileError, match=words):
+        plan_run(load_run("r", file), file)
+
+
+def test_a_run_may_be_called_by_a_number(world: Path) -> None:
+    file = world / "runs.yaml"
+    file.write_text(file.read_text().replace("  r:\n", "  2024:\n"))
+    assert load_run("2024", file).name == "2024"
+    with pytest.raises(ProfileError, match="there is no run 'r'; known: 2024"):
+        load_run("r", file)
 
 
 @pytest.mark.parametrize("name", yaml.safe_load((runs.REPOSITORY / RUNS_FILE).read_text(encoding="utf-8"))["runs"])

@@ -16,7 +16,7 @@ from vrag_nb.agent.policy import Image, Message, Text, boxes_to_model, boxes_to_
 from vrag_nb.agent.rollout import rollout
 from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.learning.experts import Fact, GroundedPolicy, PrivilegedPlanner, told
-from vrag_nb.learning.sampled_data import read_conversation, write_dataset, write_sharegpt
+from vrag_nb.learning.sampled_data import card, read_conversation, write_dataset, write_sharegpt
 from vrag_nb.learning.sampling import choose, disjoint, fault
 from vrag_nb.records import MetaInfo, Question
 
@@ -125,6 +125,14 @@ def test_a_question_it_was_not_told_of_is_an_error(environment: Environment) -> 
     assert "not told" in str(found.error)
 
 
+def test_two_questions_in_the_same_words_are_both_left_out(environment: Environment) -> None:
+    same = [question("north", page=1, query="What is it?"), question("south", page=2, query="What is it?")]
+    asked = [*same, question("own", page=1, query="What else?"), question("again", page=1, query="What else?")]
+    found = rollout(PrivilegedPlanner(asked), environment, asked, progress=False)
+    assert [one.status for one in found] == ["error", "error", "answered", "answered"]
+    assert "in the same words" in (found[0].error or "")
+
+
 def test_the_grounder_redraws_boxes_and_the_planner_keeps_what_it_cannot(environment: Environment) -> None:
     asked: list[str] = []
 
@@ -221,6 +229,11 @@ def test_data_sets_hold_what_the_model_saw(environment: Environment, tiny_corpus
         assert [turn["role"] for turn in row["messages"]] == [m.role for m in trajectory.messages()]
 
 
+def test_words_of_the_data_neither_break_the_card_nor_are_html(environment: Environment) -> None:
+    odd = sampled(environment, 1)[0].model_copy(update={"policy": "<b>a|b"})
+    assert r"| &lt;b&gt;a\|b | 1 |" in card([odd])
+
+
 def test_two_experts_may_answer_one_question(environment: Environment, tiny_corpus: Path, tmp_path: Path) -> None:
     """With one sample each they share its uid."""
     asked = [question(f"q{n}", page=2 - n % 2) for n in range(4)]
@@ -245,3 +258,25 @@ def test_sampling_goes_on_where_it_was(environment: Environment, tmp_path: Path)
     again = rollout(PrivilegedPlanner(questions), environment, questions, log, samples=2, seed=3, progress=False)
     assert [[turn.text for turn in one.turns] for one in again] == [[turn.text for turn in one.turns] for one in whole]
     assert replay(again[0], environment.pages) == []
+
+
+def test_documents_that_a_question_needs_together_stay_together() -> None:
+    def needs(uid: str, *documents: str) -> Question:
+        pages = {"reference_page": [1] * len(documents), "reference_documents": list(documents)}
+        meta = MetaInfo.model_validate({"file_name": f"{documents[0]}.pdf", **pages})
+        return Question(uid=uid, query="?", reference_answer="1", meta_info=meta)
+
+    questions = [needs("0", "A", "B"), needs("1", "B"), needs("2", "C", "D"), needs("3", "D"), needs("4", "E")]
+    for seed in range(8):
+        both = disjoint(questions, 0.5, seed)
+        first, second = ({name for one in part for name in one.gold_documents} for part in both)
+        assert not first & second
+        assert sum(map(len, both)) == len(questions)
+
+
+def test_questions_whose_uids_look_like_samples_are_not_one(environment: Environment) -> None:
+    found = [one.model_copy(update={"uid": f"deck#{n}"}) for n, one in enumerate(sampled(environment, 1))]
+    found = [one.model_copy(update={"reference": question(one.uid)}) for one in found]
+    assert [one.question_uid for one in found] == ["deck#0", "deck#1"]
+    assert len(choose(found).trajectories) == 2
+    assert found[0].model_copy(update={"reference": None}).question_uid == "deck"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import json
 import logging
 import os
@@ -59,7 +60,7 @@ def corpus(tmp_path_factory) -> Path:
                 width=9,
                 height=5,
                 text=text,
-                sha256=text,
+                sha256=hashlib.sha256((folder / "pages" / f"{name}.png").read_bytes()).hexdigest(),
             )
         )
     forged = {"page_id": "forged_1", "document": "forged", "page": 1, "image": "../secret.txt", "sha256": "x"}
@@ -351,6 +352,19 @@ def test_request_ids_are_kept_when_sane_and_the_log_has_no_secrets(
     assert not re.search("s3cret|plums|\n", "".join(lines))
 
 
+def test_a_page_that_was_prepared_anew_is_not_shown_under_the_old_index(own_corpus: Path) -> None:
+    client = TestClient(create_app(open_own(own_corpus)))
+    assert client.get("/pages/report_1").status_code == 200
+    image = own_corpus / "pages" / "report_1.png"
+    before = image.read_bytes()
+    Image.new("RGB", (9, 6)).save(image)
+    answer = client.get("/pages/report_1")
+    assert answer.status_code == 409
+    assert "page 'report_1' was prepared anew since: build the index and reload" in answer.text
+    image.write_bytes(before)
+    assert client.get("/pages/report_1").status_code == 200
+
+
 def test_metrics_count_what_happened_in_this_server_only(engine: SearchEngine) -> None:
     server, other = TestClient(create_app(engine)), TestClient(create_app(engine))
     server.get("/search?queries=pears&queries=plums")
@@ -558,6 +572,7 @@ def test_stopping_does_not_wait_for_ever(engine: SearchEngine, caplog: pytest.Lo
         (["--max-queries", "9999"], "max_queue 1024 is less than max_queries 9999"),
         (["--token-env", "NO_SUCH_VARIABLE"], "the environment variable NO_SUCH_VARIABLE is not set"),
         ([], "nowhere"),
+        (["--host", "203.0.113.1"], "cannot listen on 203.0.113.1, port 8001"),
     ],
 )
 def test_what_is_wrong_with_the_command_is_one_line(

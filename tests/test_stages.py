@@ -20,6 +20,7 @@ from transformers import TrainerState
 from vrag_nb.agent.environment import Environment
 from vrag_nb.agent.memory_session import MemorySettings
 from vrag_nb.agent.observers import Settings
+from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.rollout import rollout
 from vrag_nb.evaluation.compare import agent_system, compare_policies
 from vrag_nb.folder_lock import FolderInUseError
@@ -33,6 +34,7 @@ from vrag_nb.learning.stages import claim, sample_experts
 from vrag_nb.learning.tables import TrajectoryTables, open_run, wandb_table
 from vrag_nb.learning.trainers import train
 from vrag_nb.profiles import Profile, ProfileError
+from vrag_nb.records import read_pages, write_pages
 
 NANO = {"min_pixels": 128 * 784, "max_pixels": 224 * 784}
 
@@ -111,6 +113,18 @@ def test_experts_are_sampled_again_under_another_prompt(
         assert stale.exists() == again
 
 
+def test_experts_are_sampled_again_on_other_pages(
+    tiny_corpus: Path, tiny_vlm_folder: Path, world: Environment, tmp_path: Path
+) -> None:
+    one = profile(tiny_corpus, tiny_vlm_folder, sampling={"experts": {"planner": {}}})
+    world.pages = PageStore(shutil.copytree(tiny_corpus, tmp_path / "corpus"))
+    for text, again in (("as before", False), ("as before", False), ("read by OCR", True)):
+        pages = read_pages(tmp_path / "corpus")
+        write_pages(tmp_path / "corpus", [pages[0].model_copy(update={"text": text}), *pages[1:]])
+        sample_experts(one, [question("q", page=2)], world, tmp_path / "sampled", progress=False)
+        assert (tmp_path / "sampled.stale").exists() == again
+
+
 def test_nothing_to_learn_from_is_an_error_that_says_why(
     tiny_corpus: Path, tiny_vlm_folder: Path, tmp_path: Path
 ) -> None:
@@ -131,6 +145,9 @@ def test_a_claimed_folder_is_kept_for_the_same_thing_only(tmp_path: Path) -> Non
     claim(folder, {"settings": {"steps": 4}})
     assert not (folder / "kept").exists()
     assert (tmp_path / "stage.stale" / "kept").is_file()
+    claim(folder, {"settings": {"steps": 3}})
+    assert (tmp_path / "stage.stale" / "kept").is_file(), "what was put aside is never thrown away"
+    assert (tmp_path / "stage.stale-2" / "made_with.json").is_file()
 
 
 @pytest.mark.parametrize(("asked", "kept"), [(4, True), (3, True), (2, False)])
@@ -194,6 +211,25 @@ def test_training_is_kept_when_it_moves_and_not_under_other_actions(
     short = Environment(RankedEngine(), tiny_corpus, Settings(max_turns=3, **NANO), "nano")
     stages.reinforcement(one, moved, tmp_path / "there", [question("q")], (), short)
     assert made[0] == made[1] == made[2] != made[3]
+
+
+def test_training_is_not_kept_under_other_dev_questions_or_an_edited_reward(
+    made: list[str],
+    world: Environment,
+    tiny_corpus: Path,
+    tiny_vlm_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = tmp_path / "my_reward_of_stages.py"
+    own = profile(tiny_corpus, tiny_vlm_folder, reward={"parts": {"my_reward_of_stages:r": 1.0}, "gate": ""})
+    for value, uids in (("1.0", ["d1"]), ("1.0", ["d2"]), ("0.5", ["d2"])):
+        module.write_text(f"def r(trajectory):\n    return {value}\n")
+        sys.modules.pop("my_reward_of_stages", None)
+        dev = [question(uid) for uid in uids]
+        stages.reinforcement(own, tiny_vlm_folder, tmp_path / "run", [question("q")], dev, world)
+    assert len(set(made)) == 3
 
 
 def test_training_is_not_kept_under_another_judge(

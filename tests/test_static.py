@@ -94,6 +94,13 @@ def test_a_trajectory_without_images_or_turns(pages: PageStore, played: list[Tra
     assert "policy: no server" in texts(static.trajectory_figure(failed, pages))
 
 
+def test_of_several_images_the_caption_says_how_many(pages: PageStore, played: list[Trajectory]) -> None:
+    several = played[0].model_copy(deep=True)
+    several.turns[0].also_shown = [several.turns[1].observation, several.turns[2].observation]
+    said = texts(static.trajectory_figure(several, pages, max_turns=2))
+    assert said.count("1 of 3 images seen: ") == said.count("as the model saw it: ") == 1
+
+
 def test_hits_have_rank_score_and_gold(pages: PageStore, played: list[Trajectory]) -> None:
     figure = static.hits_figure(played[0].turns[1].hits, pages, query="hydro", question=QUESTION)
     said = texts(figure)
@@ -142,6 +149,19 @@ def test_accuracies_have_intervals_and_counts() -> None:
     drawn(figure)
     with pytest.raises(ValueError, match="no systems"):
         plots.accuracy_by_system({})
+
+
+def test_names_are_never_read_as_tex(tmp_path: Path) -> None:
+    name = "price in $ # of $"
+    frame = pd.DataFrame({"step": [1, 2], f"a/{name}": [0.1, 0.2], "a/b": [0.1, 0.2]})
+    drawn(plots.accuracy_by_system({name: {"accuracy": estimate(0.5)}}))
+    drawn(plots.accuracy_by_type({name: {"by_type": {name: estimate(0.5)}}}, title=name))
+    drawn(plots.recall_bars({name: {"recall@1": estimate(0.5)}, "bm25": {name: estimate(0.5)}}))
+    drawn(plots.recall_bars({}, title=name))
+    drawn(plots.training_curves(frame, title=name))
+    drawn(plots.lesson_curves(frame, title=name))
+    drawn(plots.seed_bands({name: {name: [(1, [0.0, 1.0])]}}, x=name))
+    drawn(plots.count_bars({name: [name]}, title=name))
 
 
 def test_a_title_and_small_shares_fit_their_chart() -> None:

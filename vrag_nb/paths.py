@@ -12,6 +12,16 @@ def project_path(path: str | Path) -> Path:
     return REPOSITORY / Path(path).expanduser()
 
 
+def free_path(path: Path) -> Path:
+    """The path of what is put aside, `a.stale` or `a.stale.b`; where that is taken `a.stale-2`, `a.stale-3`, ..."""
+    name, mark, suffix = path.name.partition(".stale")
+    number, free = 1, path
+    while free.exists():
+        number += 1
+        free = path.with_name(f"{name}{mark}-{number}{suffix}")
+    return free
+
+
 def shown_path(path: str | Path) -> str:
     """The path for people: relative to the repository where it lies inside, so that nothing printed names a machine."""
     path = Path(path)

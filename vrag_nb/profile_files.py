@@ -25,18 +25,38 @@ class ProfileError(ValueError):
     """A profile or run that is not there or does not fit; the text names file and field."""
 
 
+class _UniqueKeys(yaml.SafeLoader):
+    """PyYAML's loader, which of a key that stands twice in a mapping would take the last value and say nothing."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        """A mapping as it is written, before `<<` brings in keys that it may change. Raises YAMLError."""
+        node: yaml.MappingNode = super().compose_mapping_node(anchor)
+        lines: dict[tuple[str, str], int] = {}
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode) or key.tag == "tag:yaml.org,2002:merge":
+                continue
+            name, line = (key.tag, key.value), key.start_mark.line + 1
+            if name in lines:
+                raise yaml.YAMLError(f"line {line}: {key.value!r} stood in line {lines[name]} already: keep one")
+            lines[name] = line
+        return node
+
+
 def read_section(path: Path, section: str) -> dict[str, Any]:
     """A top-level mapping of a YAML file. Raises ProfileError naming the file when it is not there or no mapping."""
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeys)
     except FileNotFoundError:
         raise ProfileError(f"there is no file {shown_path(path)}") from None
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise ProfileError(f"{shown_path(path)}, line {line}: this is no UTF-8: save the file as UTF-8") from None
     except (OSError, yaml.YAMLError) as error:
         raise ProfileError(f"{shown_path(path)} cannot be read as YAML: {' '.join(str(error).split())}") from None
     found = content.get(section) if isinstance(content, dict) else None
     if not isinstance(found, dict):
         raise ProfileError(f"{shown_path(path)}: field {section}: expected a mapping of names")
-    return found
+    return {str(name): fields for name, fields in found.items()}  # a year is a name, too
 
 
 def first_problem(error: ValidationError) -> str:

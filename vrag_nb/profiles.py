@@ -323,12 +323,26 @@ class Profile(Part):
 
         inside = self.corpus_folder / name
         reading = read_benchmark(inside if inside.is_file() else project_path(name))
-        if reading.bad:
-            logger.warning(
-                "%s: %d records are no questions, such as %s", reading.path, len(reading.bad), reading.bad[0]
-            )
+        if skipped := reading.skipped:
+            logger.warning("%s: %d records are no questions, such as %s", reading.path, len(skipped), skipped[0])
         found = resolve_questions(reading.questions, self.corpus_folder)
         return [one for one in found if not (self.legible_only and one.needs_crop)]
+
+    def _to_learn_from(self, name: str) -> list[Question]:
+        """Those of a file whose document is there, less gold that is not, which is said: the expert would look for it.
+
+        All of them while no corpus has been made.
+        """
+        from vrag_nb.documents.annotations import check_pages
+        from vrag_nb.records import read_pages
+
+        questions = self._read_questions(name)
+        if not (self.corpus_folder / "pages.parquet").is_file():
+            return questions
+        fitting, problems = check_pages(questions, read_pages(self.corpus_folder))
+        if problems:
+            logger.warning("%s: %d things do not fit the corpus, such as %s", name, len(problems), problems[0])
+        return fitting
 
     # learning
 
@@ -349,12 +363,12 @@ class Profile(Part):
         from vrag_nb.learning.sampling import disjoint
 
         part = self.taught
-        return disjoint(self._read_questions(part.train_questions), part.sampling.share, part.seed)
+        return disjoint(self._to_learn_from(part.train_questions), part.sampling.share, part.seed)
 
     def dev_questions(self, limit: int | None = None) -> list[Question]:
         """Questions to watch training on; the evaluation's are kept for the end."""
         part = self.taught
-        return sample(self._read_questions(part.dev_questions), limit or part.dev_limit, part.seed)
+        return sample(self._to_learn_from(part.dev_questions), limit or part.dev_limit, part.seed)
 
     def load_expert(self, name: str, questions: Sequence[Question]) -> Policy:
         """An expert of the sampling part; the privileged planner is told the gold of `questions`.

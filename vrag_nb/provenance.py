@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
+import inspect
 import os
 import platform
 import subprocess
@@ -26,6 +28,20 @@ PACKAGES = (
 def provenance() -> dict[str, Any]:
     """`{commit, versions, hardware}` of this process. Nothing in it names a person, a host or a path."""
     return {"commit": git_commit(), "versions": package_versions(), "hardware": hardware()}
+
+
+def own_code(part: object) -> str:
+    """The checksum of the file that defines a function, a class or an object's class, if that is somebody's own.
+
+    It may be edited between two runs. Empty for this package's parts, and for what a notebook defines.
+    """
+    found: Any = part if inspect.isroutine(part) or inspect.isclass(part) else type(part)
+    if str(getattr(found, "__module__", "")).startswith("vrag_nb."):
+        return ""
+    try:
+        return hashlib.sha256(Path(inspect.getfile(found)).read_bytes()).hexdigest()
+    except (OSError, TypeError):
+        return ""
 
 
 def git_commit(repository: Path = REPOSITORY) -> str | None:

@@ -19,14 +19,17 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     PositiveInt,
     SerializerFunctionWrapHandler,
+    StrictBool,
     ValidationError,
     field_validator,
     model_serializer,
@@ -36,11 +39,27 @@ from pydantic import (
 from vrag_nb.document_names import document_of
 
 
+def _no_boolean(page: object) -> object:
+    if isinstance(page, bool):  # which Python takes for 0 and 1
+        raise ValueError(f"{page} is no page number: pages are counted from 1")
+    return page
+
+
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise ValueError("is empty: fill it in")
+    return text
+
+
+PageNumber = Annotated[PositiveInt, BeforeValidator(_no_boolean)]
+Words = Annotated[str, AfterValidator(_not_blank)]
+
+
 class Region(BaseModel):
     """A gold region: `box` in page fractions on the 1-based `page` of the question's document."""
 
     model_config = ConfigDict(extra="forbid")
-    page: int = Field(ge=1)
+    page: PageNumber
     box: tuple[float, float, float, float]
 
     @field_validator("box")
@@ -52,6 +71,13 @@ class Region(BaseModel):
         return box
 
 
+class _FurtherFields(BaseModel):
+    """What the further fields of a `meta_info` that have a meaning here may hold. Records without them have none."""
+
+    answers: list[str] | None = None  # what else is right
+    needs_crop: StrictBool | None = None
+
+
 class MetaInfo(BaseModel):
     """Where a question comes from. `file_name` is the PDF's or the video's name; `reference_page` holds 1-based gold
     pages, of a video its chunks. A further field `reference_documents` names the document of each gold page where they
@@ -59,10 +85,15 @@ class MetaInfo(BaseModel):
 
     model_config = ConfigDict(extra="allow")
     file_name: str
-    reference_page: list[PositiveInt] = Field(default_factory=list)
+    reference_page: list[PageNumber] = Field(default_factory=list)
     source_type: str = "unknown"  # what holds the answer: text | table | chart | layout | ...
     query_type: str = "unknown"  # how it is reached: single_hop | multi_hop | comparison | arithmetic | unanswerable
     reference_regions: list[Region] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _further_fields_fit(self) -> MetaInfo:
+        _FurtherFields.model_validate(self.model_extra or {})  # an error there names the field here
+        return self
 
     @model_validator(mode="after")
     def _documents_fit_the_pages(self) -> MetaInfo:
@@ -79,8 +110,8 @@ class Question(BaseModel):
     """One question in the unified format. An unanswerable one has the answer "not answerable" and no gold page."""
 
     model_config = ConfigDict(extra="allow")
-    uid: str
-    query: str
+    uid: Words
+    query: Words
     reference_answer: str
     meta_info: MetaInfo
 
@@ -93,8 +124,8 @@ class Question(BaseModel):
     @property
     def right_answers(self) -> list[str]:
         """The reference, and what else a data set takes for right (`meta_info.answers`)."""
-        others = (self.meta_info.model_extra or {}).get("answers")
-        return list(dict.fromkeys([self.reference_answer, *(map(str, others) if isinstance(others, list) else ())]))
+        others = (self.meta_info.model_extra or {}).get("answers") or []
+        return list(dict.fromkeys([self.reference_answer, *others]))
 
     @property
     def has_reference(self) -> bool:
@@ -230,23 +261,30 @@ def read_questions(path: Path) -> list[Question]:
     return questions
 
 
+def question_format(path: Path) -> str:
+    """The file's suffix in lower case: .json, .jsonl or .parquet. Raises ValueError for another."""
+    suffix = Path(path).suffix.lower()
+    if suffix not in (".json", ".jsonl", ".parquet"):
+        raise ValueError(f"{path}: unknown question format {suffix!r}; use .json, .jsonl or .parquet")
+    return suffix
+
+
 def _rows(path: Path) -> list[dict]:
+    suffix = question_format(path)
     try:
-        if path.suffix == ".parquet":
+        if suffix == ".parquet":
             return _parquet_rows(path)
-        if path.suffix == ".jsonl":
+        if suffix == ".jsonl":
             return list(_json_lines(path.read_text(encoding="utf-8-sig")))
-        if path.suffix == ".json":
-            data = json.loads(path.read_text(encoding="utf-8-sig"))
-            examples = data.get("examples") if isinstance(data, dict) else data
-            if not isinstance(examples, list):
-                raise ValueError('expected a list of questions, or {"examples": [...]}')
-            return examples
+        data = json.loads(path.read_text(encoding="utf-8-sig"))
+        examples = data.get("examples") if isinstance(data, dict) else data
+        if not isinstance(examples, list):
+            raise ValueError('expected a list of questions, or {"examples": [...]}')
+        return examples
     except KeyError as error:
         raise ValueError(f"{path} cannot be read as unified questions: it has no column {error}") from error
     except (ValueError, OSError) as error:
         raise ValueError(f"{path} cannot be read as unified questions: {error}") from error
-    raise ValueError(f"{path}: unknown question format {path.suffix!r}; use .json, .jsonl or .parquet")
 
 
 def _parquet_rows(path: Path) -> list[dict]:
@@ -294,6 +332,23 @@ def write_questions(path: Path, questions: Sequence[Question]) -> None:
     else:
         raise ValueError(f"{path}: unknown question format {path.suffix!r}; use .json, .jsonl or .parquet")
     temporary.replace(path)
+
+
+def pages_digest(corpus: Path) -> str:
+    """The checksum of what a prepared corpus shows and what text search finds in it. Raises as `read_pages`."""
+    pages = [(page.page_id, page.sha256, page.width, page.height, page.text) for page in read_pages(corpus)]
+    return hashlib.sha256(json.dumps(pages).encode()).hexdigest()
+
+
+def by_words(questions: Iterable[Question]) -> dict[str, Question]:
+    """Questions by what they ask; those that ask the same in the same words and have other gold are all left out."""
+    found: dict[str, Question] = {}
+    unclear: set[str] = set()
+    for question in questions:
+        same = found.setdefault(question.query, question)
+        if (same.reference_answer, same.gold_page_ids) != (question.reference_answer, question.gold_page_ids):
+            unclear.add(question.query)
+    return {query: question for query, question in found.items() if query not in unclear}
 
 
 def read_pages(corpus: Path) -> list[Page]:

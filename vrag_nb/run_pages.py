@@ -8,6 +8,7 @@ Paths of this machine are taken out of the outputs, because executed notebooks a
 
 from __future__ import annotations
 
+import asyncio
 import html
 import json
 import logging
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import nbformat
+from jupyter_core.utils import ensure_async, ensure_event_loop
 from nbclient.exceptions import CellExecutionError, DeadKernelError
 from papermill import execute_notebook as papermill_execute
 from papermill.clientwrap import PapermillNotebookClient
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 
 _WIDGET = "application/vnd.jupyter.widget-view+json"
 _ENGINE = "vrag-live"
+_BAR = re.compile(r"\d+%\||\[[\d:]+:\d\d[,<]|(?:Float|Int)Progress\(")  # with a total, without one; a bare model
+_END_SECONDS = 5.0  # for a cell to end that is interrupted
 _QUIET_SECONDS = 3.0  # without a terminal only cells that took longer get a line of their own
 
 
@@ -86,6 +90,29 @@ class LiveClient(PapermillNotebookClient):
         super().__init__(nb_man, **options)
         self.watcher = watcher
         self.on_cell_start, self.on_cell_executed = watcher.cell_started, watcher.cell_ended
+
+    def papermill_execute_cells(self) -> None:
+        """Papermill's; when it is interrupted the cell ends before its kernel is closed.
+
+        An answer that comes meanwhile would be a traceback of a task that nobody waits for, here or in the kernel.
+        """
+        try:
+            super().papermill_execute_cells()
+        except KeyboardInterrupt:
+            self._end_cell()
+            raise
+
+    def _end_cell(self) -> None:
+        """Interrupt the kernel, wait for the cell that is under way, and give up what is not over by then."""
+        loop = ensure_event_loop()
+        if loop.is_running():  # somebody else's, such as a notebook's own
+            return
+        if tasks := asyncio.all_tasks(loop):
+            loop.run_until_complete(ensure_async(self.km.interrupt_kernel()))
+            _, late = loop.run_until_complete(asyncio.wait(tasks, timeout=_END_SECONDS))
+            for task in late:
+                task.cancel()
+            loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))  # their errors are of no interest
 
     def handle_comm_msg(self, outs: Any, msg: dict[str, Any], cell_index: int) -> None:
         super().handle_comm_msg(outs, msg, cell_index)
@@ -250,7 +277,7 @@ def _clean(executed: Path) -> None:
 
 def _is_bar(output: Any) -> bool:
     data = output.get("data", {})
-    return _WIDGET in data and re.search(r"\d+%\||it/s|\?it", "".join(data.get("text/plain", ""))) is not None
+    return _WIDGET in data and _BAR.search("".join(data.get("text/plain", ""))) is not None
 
 
 def _without_widget(output: Any) -> Any:

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-from pydantic import Field, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 from rich.console import Console
 
 from vrag_nb.folder_lock import alone_in
@@ -57,6 +57,7 @@ _NO_PART = (
     "display/landing.py",
 )
 _TRAINING = frozenset({"05_sft", "06_grpo"})  # notebooks whose checkpoints others name
+_PLAIN_TYPES: Mapping[str, Any] = {one.__name__: one for one in (bool, int, float, str, list, dict)}
 _SOURCES = (".py", ".txt", ".js", ".css", ".html")
 # The recipe that made the models does not touch what they do, but for what the retriever runs:
 _NANO_AT_WORK = frozenset({"nano/written.py", "nano/patches.py", "nano/model.py", "nano/tokenizer.py"})
@@ -253,16 +254,67 @@ def execute_step(
 
 
 def declared_parameters(notebook: Path) -> dict[str, Any]:
-    """The names a notebook's `parameters` cell sets, and to what. Raises ProfileError when it has no such cell."""
-    for cell in nbformat.read(notebook, as_version=4).cells:
-        if "parameters" in cell.metadata.get("tags", []):
-            set_there = [node for node in ast.parse(cell.source).body if isinstance(node, ast.AnnAssign)]
-            return {
-                node.target.id: ast.literal_eval(node.value)
-                for node in set_there
-                if isinstance(node.target, ast.Name) and node.value is not None
-            }
+    """The names a notebook's `parameters` cell sets, and to what.
+
+    Raises ProfileError naming the notebook when it cannot be read, has no such cell, or sets what is no literal.
+    """
+    values = {}
+    for name, (_, value) in _declarations(notebook).items():
+        try:
+            values[name] = ast.literal_eval(value)
+        except (ValueError, TypeError):
+            raise ProfileError(
+                f"{shown_path(notebook)}: parameter {name} is `{ast.unparse(value)}`: write the value itself there, "
+                "a literal"
+            ) from None
+    return values
+
+
+def read_notebook(path: Path) -> nbformat.NotebookNode:
+    """A notebook. Raises ProfileError naming the file that is none."""
+    try:
+        return nbformat.read(path, as_version=4)
+    except (OSError, ValueError, AttributeError, KeyError, TypeError, nbformat.ValidationError) as error:
+        raise ProfileError(
+            f"{shown_path(path)} cannot be read as a notebook ({' '.join(str(error).split())[:100]}): "
+            "save it again, or take it back from git"
+        ) from None
+
+
+def _declarations(notebook: Path) -> dict[str, tuple[ast.expr, ast.expr]]:
+    """The annotation and the value of each name that a notebook's `parameters` cell sets."""
+    for cell in read_notebook(notebook).cells:
+        if "parameters" not in cell.metadata.get("tags", []):
+            continue
+        try:
+            body = ast.parse(cell.source).body
+        except SyntaxError as error:
+            raise ProfileError(
+                f"{shown_path(notebook)}: the cell tagged `parameters`, line {error.lineno}: {error.msg}: "
+                "every line there is `name: type = literal`"
+            ) from None
+        return {
+            node.target.id: (node.annotation, node.value)
+            for node in body
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None
+        }
     raise ProfileError(f"{shown_path(notebook)} has no cell tagged `parameters`")
+
+
+def _type(annotation: ast.expr) -> Any:
+    """The type that an annotation of plain types, lists, dicts and `|` means, nothing evaluated; Any for others."""
+    match annotation:
+        case ast.Constant(value=None):
+            return type(None)
+        case ast.Name(id=name):
+            return _PLAIN_TYPES.get(name, Any)
+        case ast.BinOp(left=left, op=ast.BitOr(), right=right):
+            return _type(left) | _type(right)
+        case ast.Subscript(value=ast.Name(id="list"), slice=item):
+            return list[_type(item)]  # type: ignore[misc]
+        case ast.Subscript(value=ast.Name(id="dict"), slice=ast.Tuple(elts=[key, item])):
+            return dict[_type(key), _type(item)]  # type: ignore[misc]
+    return Any
 
 
 def _notebook_parts(path: Path) -> dict[str, NotebookPart]:
@@ -277,13 +329,21 @@ def _notebook_parts(path: Path) -> dict[str, NotebookPart]:
 
 def _parameters(run: Run, name: str, given: Mapping[str, Any], source: Path, path: Path) -> dict[str, Any]:
     """The run's own parameters for a notebook and, where the notebook has them, those every notebook is given."""
-    known = declared_parameters(source)
+    known = _declarations(source)
     unknown = [parameter for parameter in given or {} if parameter not in known]
     if unknown:
         raise ProfileError(
             f"{shown_path(path)}: run {run.name}, notebook {name}: it has no parameter {unknown[0]!r}; "
             f"known: {', '.join(known)}"
         )
+    for parameter, value in (given or {}).items():
+        try:
+            TypeAdapter(_type(known[parameter][0])).validate_python(value, strict=True)  # "4" stays text: no number
+        except ValidationError as error:
+            raise ProfileError(
+                f"{shown_path(path)}: run {run.name}, notebook {name}, parameter {parameter}: {value!r} is no "
+                f"`{ast.unparse(known[parameter][0])}`: {error.errors()[0]['msg']}"
+            ) from None
     usual = {"profile_name": run.profile, "profiles_file": shown_path(path), "results_folder": run.results}
     return {**{key: value for key, value in usual.items() if key in known}, **(given or {})}
 
@@ -335,7 +395,7 @@ def _places(profile: Profile, run: Run, path: Path) -> dict[str, Path | str]:
 
 
 def _key(source: Path, parameters: Mapping[str, Any], profile: Profile, inputs: list[Path], needed: list[Any]) -> str:
-    notebook = nbformat.read(source, as_version=4)
+    notebook = read_notebook(source)
     cells = [(cell.cell_type, cell.source) for cell in notebook.cells]
     uses_training = any("vrag_nb.nano" in text for _, text in cells)
     about = [cells, parameters, profile.model_dump(mode="json"), needed, [path.name for path in inputs]]
@@ -345,10 +405,11 @@ def _key(source: Path, parameters: Mapping[str, Any], profile: Profile, inputs: 
     code = [path for path in code if not path.relative_to(package).as_posix().startswith(_NO_PART)]
     if not uses_training:
         code = [path for path in code if _counts(path.relative_to(package).as_posix())]
-    files = [*code, REPOSITORY / "requirements.lock", *(file for path in inputs for file in _files(path))]
-    for path in files:
+    own = [(REPOSITORY, path) for path in (*code, REPOSITORY / "requirements.lock")]
+    for top, path in [*own, *((given, file) for given in inputs for file in _files(given))]:
         if path.is_file():
-            digest.update(path.name.encode() + b"\0")
+            # below the input, since documents are named by their sub-folders; where the input lies does not count
+            digest.update(path.relative_to(top).as_posix().encode("utf-8", "surrogateescape") + b"\0")
             with path.open("rb") as stream:
                 digest.update(hashlib.file_digest(stream, "sha256").digest())
     return digest.hexdigest()

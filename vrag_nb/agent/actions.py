@@ -240,7 +240,7 @@ def _read(kind: Literal["search", "bbox", "answer"], content: str) -> Action:
 
 
 def _read_box(content: str) -> Action:
-    plain = unicodedata.normalize("NFKC", content).replace("\u2212", "-")
+    plain = " ".join(unicodedata.normalize("NFKC", content).replace("\u2212", "-").split())
     # The label of {"label": "Q3 2019", "bbox_2d": [...]} holds numbers too; but an apostrophe may also be just that.
     values = _four_numbers(_QUOTED.sub(" ", plain))
     if len(values) != 4:

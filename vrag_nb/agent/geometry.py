@@ -158,7 +158,7 @@ class View:
         """
         width, height = self.shown_size
         clipped = (_clip(box[0], width), _clip(box[1], height), _clip(box[2], width), _clip(box[3], height))
-        if clipped[0] >= clipped[2] or clipped[1] >= clipped[3]:
+        if any(map(_misses, box[:2], box[2:], self.shown_size)):
             raise CropError("the box lies outside the last image.")
         x0, y0, x1, y1 = self.to_page(clipped)
         if x1 - x0 < min_crop - 1e-6 or y1 - y0 < min_crop - 1e-6:
@@ -176,6 +176,11 @@ class View:
 
 def _clip(value: float, upper: float) -> float:
     return min(max(value, 0.0), float(upper))
+
+
+def _misses(low: float, high: float, upper: float) -> bool:
+    """Whether nothing of low..high lies in 0..upper; a side without extent lies where its point does."""
+    return high < 0 or low > upper or (low < high and (high == 0 or low == upper))
 
 
 def render(page_image: Image.Image, crop_box: PixelBox | None, size: Size) -> Image.Image:

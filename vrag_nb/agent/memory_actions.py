@@ -68,12 +68,13 @@ _OTHERS_TURN = re.compile(r"<\|im_(?:start|end)\|>|<\|endoftext\|>|</?tool_respo
 _CALL = re.compile(r"<\s?tool_?call\s?>", re.IGNORECASE)
 _CLOSE = re.compile(r"<\s?/\s?tool_?call\s?>", re.IGNORECASE)
 _THINK = re.compile(r"<(/?)think>", re.IGNORECASE)
-_FUNCTION = re.compile(r"\s*<function=([^<>]{1,99})>", re.IGNORECASE)
+_FUNCTION = re.compile(r"<function=([^<>]{1,99})>", re.IGNORECASE)
 _PARAMETER = re.compile(r"<parameter=([^<>]{1,99})>(.*?)(?=</?parameter\b|\Z)", re.IGNORECASE | re.DOTALL)
 _FUNCTION_END = re.compile(r"</function>|<\s?/\s?tool_?call\s?>", re.IGNORECASE)
 # A minus between two numbers is a range; m:ss and h:mm:ss are times.
 _NUMBER = re.compile(r"(?:(?<![\w.])(?<!\d\s)-)?\d+(?::[0-5]\d(?!\d)){0,2}(?:\.\d+)?")
-_NO = {"false", "no", "0", "drop", "discard", "none", "null", "useless", "not useful", "irrelevant"}
+_NO = {"false", "no", "0", "drop", "dropped", "discard", "discarded", "none", "null", "low", "useless", "not useful"}
+_NO |= {"irrelevant", "not relevant", "unimportant", "not important", "unneeded", "not needed", "unrelated"}
 
 
 def parse(text: str) -> tuple[str, MemoryAction]:
@@ -136,6 +137,7 @@ def _object(text: str) -> dict[str, Any] | None:
 
 def _function(text: str) -> dict[str, Any] | None:
     """The object of a call as XML that `text` begins with, or None. All its values are texts, but for the items."""
+    text = text.lstrip()
     opening = _FUNCTION.match(text)
     if opening is None:
         return None
@@ -227,10 +229,10 @@ def _judgements(items: Any) -> list[Judgement]:
 
 
 def _said_of(value: Any) -> Mapping[Any, Any]:
-    """What stands behind a label: all of the judgement, whether it is useful, or its priority."""
+    """What stands behind a label: all of the judgement, its priority, or in words whether it is useful."""
     if isinstance(value, Mapping):
         return value
-    return {"is_useful" if isinstance(value, bool) else "priority": value}
+    return {"priority" if _numbers(value) else "is_useful": value}
 
 
 def _judgement(item: Any) -> Judgement | None:
@@ -239,7 +241,7 @@ def _judgement(item: Any) -> Judgement | None:
     if not label:
         return None
     useful = _get(fields, "useful")
-    keep = True if useful is None else _text(useful).lower() not in _NO and bool(useful)
+    keep = True if useful is None else _text(useful).lower().strip(" .,!;:'\"") not in _NO and bool(useful)
     numbers = _numbers(_get(fields, "priority"))
     priority = min(5, max(1, round(numbers[0]))) if numbers else MIDDLE
     return Judgement(label=label, useful=keep, priority=priority, timestamps=_numbers(_get(fields, "timestamps")))

@@ -16,8 +16,9 @@ from vrag_nb.agent.memory_actions import TOOLS
 from vrag_nb.agent.memory_context import GRAPH_HEAD, SUMMARY_HEAD
 from vrag_nb.agent.memory_graph import ROOT
 from vrag_nb.agent.policy import Conversation, Generation, Image, Policy
-from vrag_nb.records import Question
+from vrag_nb.records import Question, by_words
 
+NOT_TOLD = "the planner was not told the gold of this question, or was told that of several in the same words"
 NO_ANSWER = "not answerable"  # what VimRAG's prompt asks for where the pages do not hold it
 
 
@@ -54,7 +55,7 @@ class MemoryPlanner(Policy):
 
     def __init__(self, questions: Sequence[Question], follow_misses: bool = True, asked_only: bool = False) -> None:
         self.follow_misses, self.asked_only = follow_misses, asked_only
-        self._questions = {question.query: question for question in questions}
+        self._questions = by_words(questions)
         self._longest_first = sorted(self._questions, key=len, reverse=True)
 
     def generate(self, conversations: Sequence[Conversation], seeds: Sequence[int] | None = None) -> list[Generation]:
@@ -65,7 +66,7 @@ class MemoryPlanner(Policy):
         opening = next(message.text for message in conversation if message.role == "user")
         question = next((self._questions[query] for query in self._longest_first if query in opening), None)
         if question is None:
-            return Generation.failed("the planner was not told the gold of this question")
+            return Generation.failed(NOT_TOLD)
         clues, memory = _clues(question), _Memory(opening)
         if any(message.role == "assistant" for message in conversation):
             searched = [clue for clue in clues if not memory.holds(clue.finding)]

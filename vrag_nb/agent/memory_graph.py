@@ -173,7 +173,9 @@ class MemoryGraph:
 
 
 def _line(node: Node) -> dict[str, Any]:
-    kept = {item.name: item.priority for item in node.items}
+    kept: dict[str, int] = {}
+    for item in node.items:  # one that is kept as an image and as a text has the higher priority
+        kept[item.name] = max(item.priority, kept.get(item.name, 0))
     fields = {
         "id": node.name,
         "parents": list(node.parents),

@@ -73,8 +73,10 @@ def rollout(
     """Work through `questions`; trajectories in their order, the samples of one question side by side.
 
     out: JSON lines file, appended to as sessions finish and resumed from. samples: trajectories per question; with
-    more than one, uids are `{uid}#{sample}`. seed: of the sampling. retry_errors: do again what `out` holds as errors.
-    Raises ValueError when two questions share a uid, FolderInUseError where another process writes to `out`.
+    more than one, uids are `{uid}#{sample}`. A question that reads differently now is asked anew; that `out` is of the
+    same policy, environment and seed is for the caller to see to. seed: of the sampling. retry_errors: do again what
+    `out` holds as errors. Raises ValueError when two questions share a uid, FolderInUseError where another process
+    writes to `out`.
     """
     jobs = [job for question in questions for job in _jobs(question, samples)]
     if len({job.uid for job in jobs}) < len(jobs):
@@ -85,6 +87,12 @@ def rollout(
         done = dict(log.done) if log is not None else {}
         if retry_errors:
             done = {uid: kept for uid, kept in done.items() if kept.status != "error"}
+        questions_of = {job.uid: job.question for job in jobs}
+        done = {
+            uid: kept.model_copy(update={"reference": asked})
+            for uid, kept in done.items()
+            if (asked := questions_of.get(uid)) and kept.question == asked.query
+        }
         open_jobs = [job for job in jobs if job.uid not in done]
         with tqdm(total=len(jobs), initial=len(jobs) - len(open_jobs), disable=not progress, desc="rollout") as bar:
             for trajectory in drive(policy, environment, open_jobs, max(1, concurrency), seed):

@@ -13,6 +13,7 @@ leaves a tail without a newline, which readers skip and the next writer removes,
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -82,9 +83,18 @@ class Turn(BaseModel):
 
     @property
     def invalid(self) -> int:
-        """How many of its generations were no valid action: the action itself, and VimRAG's failed memorising."""
+        """How many of its generations were no valid action: the action itself, and VimRAG's failed memorising.
+
+        On the extra turn only an answer is one.
+        """
         replies = self.memory.replies if self.memory else []
-        return (self.action.kind == "invalid") + sum(bool(reply.notice) for reply in replies)
+        invalid = self.action.kind == "invalid" or (self.forced and self.action.kind != "answer")
+        return invalid + sum(bool(reply.notice) for reply in replies)
+
+    @property
+    def taken(self) -> str:
+        """The kind of the action that was carried out; "invalid" for none."""
+        return "invalid" if self.forced and self.action.kind != "answer" else self.action.kind
 
     @property
     def observations(self) -> list[Observation]:
@@ -115,6 +125,11 @@ class Trajectory(BaseModel):
     rewards: dict[str, float] = Field(default_factory=dict)
     seconds: float = 0.0
     graph: list[dict[str, Any]] | None = None
+
+    @property
+    def question_uid(self) -> str:
+        """Its question's, which the samples of a group share (`{uid}#{sample}`)."""
+        return self.reference.uid if self.reference else re.sub(r"#\d+\Z", "", self.uid)
 
     @property
     def observations(self) -> list[Observation]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 
-from vrag_nb.commands.options import Commands, command, need_index, profile_of
+from vrag_nb.commands.options import Commands, command, file_of, need_index, profile_of
 
 
 def add(commands: Commands) -> None:
@@ -38,5 +38,5 @@ def run(options: argparse.Namespace) -> None:
     from vrag_nb.runs import execute_run
 
     started = time.perf_counter()
-    page = execute_run(options.name, options.file, force=options.force)
+    page = execute_run(options.name, file_of(options), force=options.force)
     print(f"done in {time.perf_counter() - started:.0f} s; the report: {page}")

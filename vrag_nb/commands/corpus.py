@@ -94,9 +94,10 @@ def serve(options: argparse.Namespace) -> None:
         words = f"serving {profile.retriever.kind} alone: a profile that names this server and fused_with fuses the two"
         print(words, file=sys.stderr)
 
-    from vrag_nb.retrieval.server import run_server
+    from vrag_nb.retrieval.server import check_address, run_server
     from vrag_nb.retrieval.serving.reload import reopened
 
+    check_address(options.host, options.port)
     run_server(
         profile.open_engine(),
         profile.corpus_folder,

@@ -40,7 +40,7 @@ def add(commands: Commands) -> None:
 def merge(options: argparse.Namespace) -> None:
     """Several prepared corpora and their questions to one."""
     from vrag_nb.documents.benchmarks import read_benchmark
-    from vrag_nb.documents.merging import Part, merge_corpora
+    from vrag_nb.documents.merging import REPORT, Part, merge_corpora
 
     parts = []
     for name, corpus, questions in options.part:
@@ -48,8 +48,10 @@ def merge(options: argparse.Namespace) -> None:
         print(reading.summary())
         parts.append(Part(name, Path(corpus), reading.questions))
     report = merge_corpora(parts, options.out)
-    say_some([*report.shared, *report.renamed, *report.alike, *report.problems])
+    for lines in (report.problems, [*report.shared, *report.renamed, *report.alike]):  # a lost page is never hidden
+        say_some(lines)
     print(f"{report.documents} documents, {report.pages} pages, {report.questions} questions in {options.out}")
+    print(f"what was left out, shared, renamed or alike: {options.out / REPORT}")
 
 
 def import_dataset(options: argparse.Namespace) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vrag_nb.commands.options import ALL, Commands, command, positive_or_all, profile_of, say_some
+from vrag_nb.commands.options import ALL, Commands, command, file_of, positive_or_all, profile_of, say_some
 from vrag_nb.paths import project_path, shown_path
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def _about(benchmark: Reading, profile: Profile, options: argparse.Namespace) ->
     pages = read_pages(profile.corpus_folder)
     questions = resolve_questions(benchmark.questions, profile.corpus_folder)
     documents = {page.document for page in pages}
-    missing = sorted({question.document for question in questions if question.gold_page_ids} - documents)
+    missing = sorted({question.document for question in questions} - {""} - documents)
     if missing and not documents.intersection(question.document for question in questions):
         raise ValueError(
             f"{options.questions}: no question's file_name is a document of {options.documents or options.corpus}, "
@@ -167,7 +167,7 @@ def report(options: argparse.Namespace) -> None:
     from vrag_nb.display.report_page import write_report_page
     from vrag_nb.evaluation.result_folders import split_name
 
-    corpus = options.corpus or _corpus_of([split_name(folder)[1] for folder in options.folders], options.file)
+    corpus = options.corpus or _corpus_of([split_name(folder)[1] for folder in options.folders], file_of(options))
     page, tables = write_report_page(
         options.folders, options.out, corpus=corpus, each=options.examples, title=options.title
     )
@@ -179,7 +179,7 @@ def report(options: argparse.Namespace) -> None:
         print(f"in wandb: {shown_path(where)}")
 
 
-def _corpus_of(folders: Sequence[Path], file: str | None) -> Path | None:
+def _corpus_of(folders: Sequence[Path], file: Path | None) -> Path | None:
     """Where the pages of evaluations lie: where they or their profile say, or beside the results; None for neither."""
     import json
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vrag_nb.paths import shown_path
+from vrag_nb.paths import project_path, shown_path
 
 if TYPE_CHECKING:
     from vrag_nb.profiles import Profile
@@ -24,7 +24,7 @@ def command(
     one.set_defaults(function=function)
     if profile:
         one.add_argument("--profile", default="nano", help="a profile of papermill_runs.yaml (default: nano)")
-    one.add_argument("--file", metavar="YAML", help="another file of profiles and runs")
+    one.add_argument("--file", metavar="YAML", help="another file of profiles and runs, here or in the repository")
     return one
 
 
@@ -38,7 +38,22 @@ def profile_of(options: argparse.Namespace) -> Profile:
     """The profile that was named. Raises ProfileError."""
     from vrag_nb.profiles import load_profile
 
-    return load_profile(options.profile, options.file)
+    return load_profile(options.profile, file_of(options))
+
+
+def file_of(options: argparse.Namespace) -> Path | None:
+    """The file of profiles and runs that was named, in the current folder or else in the repository; None for none.
+
+    Raises FileNotFoundError naming both places.
+    """
+    if options.file is None:
+        return None
+    named = Path(options.file).expanduser()
+    for place in (Path.cwd() / named, project_path(named)):
+        if place.is_file():
+            return place
+    where = "" if named.is_absolute() else f", neither in {Path.cwd()} nor in the repository: name it with its folder"
+    raise FileNotFoundError(f"there is no file {named}{where}")
 
 
 def with_documents(options: argparse.Namespace) -> Profile:

@@ -60,8 +60,8 @@ def new_figure(width: float, height: float) -> Picture:
 def words_alone(title: str, words: str) -> Picture:
     """A figure that says why there is nothing to draw."""
     figure = new_figure(6.0, 1.4)
-    figure.text(0.02, 0.72, title, fontsize=13, weight="bold", color=INK)
-    figure.text(0.02, 0.3, words, fontsize=10, color=INK)
+    figure.text(0.02, 0.72, title, fontsize=13, weight="bold", color=INK, parse_math=False)
+    figure.text(0.02, 0.3, words, fontsize=10, color=INK, parse_math=False)
     return figure
 
 
@@ -180,6 +180,12 @@ def legend(figure: Figure, marks: Sequence[Mark]) -> None:
     figure.legend(lines, labels, loc="lower right", bbox_to_anchor=anchor, frameon=False, fontsize=9, ncols=len(kinds))
 
 
+def names_legend(owner: Axes | Figure, *entries: Any, **style: Any) -> None:
+    """A frameless legend of names, which are never read as TeX; arguments as of `Axes.legend` and `Figure.legend`."""
+    for text in owner.legend(*entries, frameon=False, **style).get_texts():
+        text.set_parse_math(False)
+
+
 def draw_marks(axes: Axes, marks: Sequence[Mark], width: float, height: float) -> None:
     """Draw marks on an image shown with `imshow` whose pixels are width x height."""
     for mark in marks:
@@ -201,8 +207,8 @@ def plain(axes: Axes) -> None:
 def chart(axes: Axes, title: str, x: str = "", y: str = "") -> None:
     """A chart's axes: title and labels, light horizontal grid, open on the right and at the top."""
     axes.set_title(title, fontsize=12, loc="left", color=INK, parse_math=False, pad=10)
-    axes.set_xlabel(x, fontsize=10, color=MUTED)
-    axes.set_ylabel(y, fontsize=10, color=MUTED)
+    axes.set_xlabel(x, fontsize=10, color=MUTED, parse_math=False)
+    axes.set_ylabel(y, fontsize=10, color=MUTED, parse_math=False)
     axes.tick_params(labelsize=9, colors=INK, length=0)
     axes.grid(axis="y", color=LINE, linewidth=0.7)
     axes.set_axisbelow(True)

@@ -264,6 +264,7 @@ class TrajectoryInspector(MatchOverlay, anywidget.AnyWidget):
             self._show_nothing()  # of the one before, under the new one's question
 
     def _load_trajectory(self) -> None:
+        self.clear()  # a box on the same page was drawn over the other question's gold regions, in its budget
         if self.trajectory is None:
             if self._page_ids:
                 self.open_page(self._page_ids[0])
@@ -277,8 +278,12 @@ class TrajectoryInspector(MatchOverlay, anywidget.AnyWidget):
         scene = self.current_scene
         self._seen_index = 0
         self.turn = payloads.turn(self.trajectory, scene) if self.trajectory and scene else {}
-        self._show_seen()
-        self._show_turn_hits()
+        try:
+            self._show_seen()
+            self._show_turn_hits()
+        except Exception:
+            self._show_no_images()  # of the turn before, under this one's words
+            raise
         page = scene.page if scene else None
         if page is not None:
             self.open_page(page.page_id)
@@ -292,26 +297,33 @@ class TrajectoryInspector(MatchOverlay, anywidget.AnyWidget):
 
     def _show_nothing(self) -> None:
         with self.hold_sync():
-            self.turn, self.seen, self.seen_png = {}, {}, b""
-            self._set_hits([], "", own=False)
-            self._show_no_page()
+            self.turn = {}
+            self._show_no_images()
+
+    def _show_no_images(self) -> None:
+        self.seen, self.seen_png = {}, b""
+        self._set_hits([], "", own=False)
+        self._show_no_page()
 
     def _show_page(self, page: Page) -> None:
+        self.page, self.page_png = {}, b""  # nothing of another page stays where this one cannot be drawn
+        png = payloads.png(self.pages.image(page.page_id), _LARGEST_PAGE)
         view = View.whole((page.width, page.height), self._budget())
         marks = scenes.page_marks(page, self.current_scene, self.question)
         self.page = payloads.page(page, view, marks, scenes.is_gold(self.question, page.page_id))
-        self.page_png = payloads.png(self.pages.image(page.page_id), _LARGEST_PAGE)
+        self.page_png = png
 
     def _show_seen(self) -> None:
         shown, scene = self._shown_now(), self.current_scene
+        self.seen, self.seen_png = {}, b""  # nothing of another image stays where this one cannot be drawn
         if shown is None or scene is None:
-            self.seen, self.seen_png = {}, b""
             return
+        png = payloads.png(shown.render(self.pages))
         marks = scenes.seen_marks(shown.view, shown.page, self.question)
         gold = scenes.is_gold(self.question, shown.page.page_id)
         place = (self._seen_index, max(1, len(scene.shown)))
         self.seen = payloads.seen(shown, marks, gold, place, new=bool(scene.shown))
-        self.seen_png = payloads.png(shown.render(self.pages))
+        self.seen_png = png
 
     def _show_own(self, page: Page, base: View, written: Box, view: View) -> None:
         self._own_view = view
@@ -368,7 +380,9 @@ class TrajectoryInspector(MatchOverlay, anywidget.AnyWidget):
             return page, self._own_view
         if page is not None and surface == "page":
             return page, View.whole((page.width, page.height), self._budget())
-        raise ValueError(f"there is no image to draw on ({surface}): open a page first")
+        instead = {"seen": "the model has seen none, draw on the page", "own": "draw a box on the page first"}
+        todo = instead[surface] if page is not None else "open a page first"
+        raise ValueError(f"there is no image to draw on ({surface}): {todo}")
 
     def _budget(self) -> Budget:
         return self.budget or scenes.budget_of(self.trajectory)

@@ -18,12 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-import nbformat
-
 from vrag_nb.paths import REPOSITORY, project_path
 from vrag_nb.profile_files import ProfileError, read_section
 from vrag_nb.profiles import RUNS_FILE
-from vrag_nb.runs import load_run, plan_run
+from vrag_nb.runs import load_run, plan_run, read_notebook
 
 _READS_WRITES = re.compile(r"\*\*Reads\*\*\s*(.+?)\s*\*\*Writes\*\*\s*(.+?)(?=\n\s*\n|\Z)", re.DOTALL)
 _DOCUMENTS = ("README.md", "docs/*.md", "data/*/README.md", "data/tables/SOURCES.md")
@@ -157,7 +155,10 @@ def _below(path: Path, root: Path) -> str:
 
 
 def _opening(path: Path) -> Opening:
-    cells = nbformat.read(path, as_version=4).cells
+    try:
+        cells = read_notebook(path).cells
+    except ProfileError:  # which the runs that need it say
+        return Opening(path, f"{path.stem} (cannot be read)", "", "")
     first = next((cell.source for cell in cells if cell.cell_type == "markdown"), "")
     title = first.splitlines()[0].lstrip("# ") if first.startswith("# ") else path.stem
     found = _READS_WRITES.search(first)

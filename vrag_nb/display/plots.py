@@ -40,7 +40,7 @@ def accuracy_by_system(answers: Mapping[str, Mapping[str, Any]], title: str = "A
     figure = figures.new_figure(max(5.5, 1.6 * len(estimates)), 4.2)
     axes = _chart(figure, _counted(title, estimates.values()), "", "accuracy", list(estimates.values()))
     _bars(axes, list(range(len(estimates))), list(estimates.values()), 0.6, {"color": SERIES[0]})
-    axes.set_xticks(range(len(estimates)), [figures.wrap(name, 1.3, 9) for name in estimates])
+    axes.set_xticks(range(len(estimates)), [figures.wrap(name, 1.3, 9) for name in estimates], parse_math=False)
     return figure
 
 
@@ -89,7 +89,7 @@ def training_curves(
     columns = min(3, len(metrics))
     rows = -(-len(metrics) // columns)
     figure = figures.new_figure(4.3 * columns, 0.4 + 2.9 * rows)
-    figure.suptitle(title, x=0.02, ha="left", fontsize=13, weight="bold", color=INK)
+    figure.suptitle(title, x=0.02, ha="left", fontsize=13, weight="bold", color=INK, parse_math=False)
     for axes, metric in zip(figure.subplots(rows, columns, squeeze=False).flat, metrics, strict=False):
         _curve(axes, frame[[x, metric]].dropna(), x, metric, smooth)
     for axes in figure.axes[len(metrics) :]:
@@ -115,7 +115,7 @@ def lesson_curves(log: Path | str | pd.DataFrame, *, smooth: int = 5, title: str
     phases = [part for _, part in frame.groupby(frame["phase"] if "phase" in frame.columns else [0] * len(frame))]
     rows = -(-len(groups) // 2)
     figure = figures.new_figure(13.0, 0.5 + 3.1 * rows)
-    figure.suptitle(title, x=0.01, ha="left", fontsize=13, weight="bold", color=INK)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=13, weight="bold", color=INK, parse_math=False)
     for axes, (name, members) in zip(figure.subplots(rows, 2, squeeze=False).flat, groups.items(), strict=False):
         figures.chart(axes, _name(name), "step", _UNITS.get(name, "nats" if name.endswith("loss") else "share"))
         for number, column in enumerate(members):
@@ -129,9 +129,8 @@ def lesson_curves(log: Path | str | pd.DataFrame, *, smooth: int = 5, title: str
         axes.set_xlim(0, frame["step"].max())
         if len(members) > 1:
             labelled = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
-            axes.legend(
-                labelled.values(), labelled, frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5)
-            )
+            beside = {"loc": "center left", "bbox_to_anchor": (1, 0.5)}
+            figures.names_legend(axes, labelled.values(), labelled, fontsize=8, **beside)
     for axes in figure.axes[len(groups) :]:
         axes.set_visible(False)
     figure.set_layout_engine("constrained", w_pad=0.12, h_pad=0.08)
@@ -157,7 +156,8 @@ def seed_bands(panels: Mapping[str, Mapping[str, Sequence[tuple[int, Sequence[fl
             axes.fill_between(steps, low, high, color=colour, alpha=0.15, linewidth=0)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     lines, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(lines, labels, loc="outside lower center", frameon=False, fontsize=9, ncols=min(4, len(names)))
+    below = {"loc": "outside lower center", "ncols": min(4, len(names))}
+    figures.names_legend(figure, lines, labels, fontsize=9, **below)
     figure.set_layout_engine("constrained", w_pad=0.12, h_pad=0.12)
     return figure
 
@@ -205,10 +205,10 @@ def count_bars(groups: Mapping[str, Sequence[str]], title: str, most: int = 12) 
     for number, (name, count) in enumerate(counts.items()):
         places = [row + (len(groups) / 2 - number - 0.5) * high for row in range(len(labels))]
         axes.barh(places, [count[label] for label in labels], high, label=name, color=SERIES[number % len(SERIES)])
-    axes.set_yticks(range(len(labels)), labels)
+    axes.set_yticks(range(len(labels)), labels, parse_math=False)
     figures.chart(axes, title, "number", "")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.legend(frameon=False, fontsize=9, loc="lower right")
+    figures.names_legend(axes, fontsize=9, loc="lower right")
     figure.set_layout_engine("constrained")
     return figure
 
@@ -233,11 +233,10 @@ def _grouped(groups: Mapping[str, Mapping[str, Estimate]], title: str, y: str) -
     labels = [
         figures.wrap(_name(name), 1.3, 9) + (f"\nn = {n}" if n else "") for name, n in zip(names, counts, strict=True)
     ]
-    axes.set_xticks(range(len(names)), labels)
+    axes.set_xticks(range(len(names)), labels, parse_math=False)
     if any(groups):
-        axes.legend(
-            frameon=False, fontsize=9, ncols=min(5, len(groups)), loc="upper center", bbox_to_anchor=(0.5, -0.17)
-        )
+        below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.17)}
+        figures.names_legend(axes, fontsize=9, ncols=min(5, len(groups)), **below)
     return figure
 
 

@@ -96,7 +96,8 @@ def _axes(title: str, x: str, y: str) -> tuple[Figure, Axes]:
 
 def _finish(axes: Axes, count: int) -> None:
     columns = min(4, count)
-    axes.legend(frameon=False, fontsize=9, ncols=columns, loc="upper center", bbox_to_anchor=(0.5, -0.15))
+    below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.15)}
+    figures.names_legend(axes, fontsize=9, ncols=columns, **below)
 
 
 def _name(cell: object) -> str:

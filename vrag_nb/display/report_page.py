@@ -16,6 +16,7 @@ Published figures stand in sections and columns of their own, tinted and with th
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -33,9 +34,10 @@ from vrag_nb.evaluation.failures import MEANINGS
 from vrag_nb.evaluation.measured import measured_tables
 from vrag_nb.evaluation.published import beside_table, order_table, published_tables
 from vrag_nb.evaluation.report import write_json, write_text
-from vrag_nb.evaluation.result_folders import Results, read_results, split_name
+from vrag_nb.evaluation.result_folders import Results, SystemResult, read_results, split_name
 from vrag_nb.evaluation.tables import Cell, Column, Table, write_tables
 from vrag_nb.paths import shown_path
+from vrag_nb.records import pages_digest
 
 _TEMPLATE = "report_page.html"
 
@@ -78,8 +80,8 @@ def write_report_page(
     """Write the report of evaluation folders (`DIR` or `NAME=DIR`) to `out`; the page's path and all tables.
 
     Folders with an ablations.json make Table 2; those with a metrics.json, and all others, are evaluations, and one at
-    least is needed. corpus: the
-    prepared folder that page pictures come from; without it examples are words. each: examples of a class and system.
+    least is needed. corpus: the prepared folder that page pictures come from; without it, and for answers that were
+    given on other pages than it holds by now, examples are words. each: examples of a class and system.
     Raises what `read_results` and `ablation_table` raise, ValueError when no folder is an evaluation.
     """
     evaluated = [one for one in folders if not is_ablation(where := split_name(one)[1]) or _evaluated(where)]
@@ -88,12 +90,16 @@ def write_report_page(
     results, out = read_results(evaluated), Path(out)
     ablations = [split_name(one)[1] for one in folders if is_ablation(split_name(one)[1])]
     pages, notes = _pages(corpus, results)
+    replaced = _replaced(pages, results.systems)
+    why = "are left out: its answers were given on other pages than the corpus holds now. Evaluate again."
+    notes += [f"Page pictures of {name} {why}" for name in replaced]
     tables = measured_tables(results) + _ablation_tables(ablations, results.judge)
     tables += [beside_table(results), order_table(results)]
     drawn = report_figures({table.name: table for table in tables})
     pictures = {name: _saved(figure, out / "figures" / f"{name}.png") for name, figure in drawn.items()}
     everything = [*tables, *published_tables()]
-    galleries = [_gallery(one.name, examples(one, pages, each), corpus) for one in results.systems if each]
+    drawable = {one.name: None if one.name in replaced else pages for one in results.systems}
+    galleries = [_gallery(one.name, examples(one, drawable[one.name], each), corpus) for one in results.systems if each]
     html = _page(title, results, everything, pictures, [one for one in galleries if one.examples], notes)
     write_tables(everything, out / "tables")
     write_json(out / "report.json", _dump(results, everything, notes))
@@ -133,6 +139,17 @@ def _pages(corpus: Path | None, results: Results) -> tuple[PageStore | None, lis
         why = str(error)
     notes.append(f"Page pictures are left out: {why}.")
     return None, notes
+
+
+def _replaced(pages: PageStore | None, systems: Sequence[SystemResult]) -> list[str]:
+    """The systems that were answered on other pages than these, as the stamps beside the trajectories drawn say."""
+    stamps = {one.name: one.runs[0].trajectory_file.with_suffix(".stamp.json") for one in systems}
+    there = {name: path for name, path in stamps.items() if path.is_file()}
+    if pages is None or not there:
+        return []
+    now = pages_digest(pages.corpus)
+    answered = {name: json.loads(path.read_text(encoding="utf-8")).get("identity", {}) for name, path in there.items()}
+    return [name for name, identity in answered.items() if identity.get("pages", now) != now]
 
 
 def _gallery(system: str, chosen: Sequence[Example], corpus: Path | None) -> Gallery:

@@ -1,9 +1,9 @@
 """Static twins of the inspector: the same scenes as matplotlib figures, for headless runs, HTML reports and papers.
 
 `trajectory_figure` draws one trajectory as a strip, a row per turn: the words, the page with the model's crop and the
-gold regions, and the image exactly as the model saw it with its size. `hits_figure` and `pages_figure` (from
-`display.grids`) draw ranked hits, and any pages with captions. All return a `Figure` that a notebook shows by itself;
-`figures.save(figure, path)` writes a PNG.
+gold regions, and the image exactly as the model saw it with its size (of several images the first, and how many there
+were). `hits_figure` and `pages_figure` (from `display.grids`) draw ranked hits, and any pages with captions. All return
+a `Figure` that a notebook shows by itself; `figures.save(figure, path)` writes a PNG.
 """
 
 from __future__ import annotations
@@ -99,11 +99,12 @@ def _facts(trajectory: Trajectory, drawn: int) -> str:
 def _row(scene: Scene, pages: PageStore, question: Question | None) -> _Row:
     turn, page, seen = scene.turn, None, None
     if scene.shown:
-        shown = scene.shown[0]
+        shown, count = scene.shown[0], len(scene.shown)
+        seen_as = "as the model saw it" if count == 1 else f"1 of {count} images seen"
         seen = Panel(
             shown.render(pages),
             scenes.seen_marks(shown.view, shown.page, question),
-            f"as the model saw it: {shown.view.shown_size[0]} × {shown.view.shown_size[1]} px = "
+            f"{seen_as}: {shown.view.shown_size[0]} × {shown.view.shown_size[1]} px = "
             f"{shown.observation.image_tokens} tokens, {shown.zoom:.2f}×",
             False,
         )

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ValidationError
 
-from vrag_nb.records import MetaInfo, Page, Question, page_id
+from vrag_nb.records import MetaInfo, Page, Question, page_id, question_format
 
 NOT_ANSWERABLE = "not answerable"
 
@@ -78,16 +78,17 @@ def read_records(path: Path, convert: Convert) -> tuple[list[Question], list[Bad
 def read_rows(path: Path) -> list[Any]:
     """The records of a file as they are. A line that is no JSON stands as the `FieldError` that says so.
 
-    Raises FileNotFoundError, and ValueError naming the file when it holds no records.
+    Raises FileNotFoundError, and ValueError naming the file when it is of another kind or holds no records.
     """
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"no question file at {path}")
-    if path.suffix == ".parquet":
+    suffix = question_format(path)
+    if suffix == ".parquet":
         return _parquet_rows(path)
     try:
         text = path.read_text(encoding="utf-8-sig")
-        if path.suffix == ".jsonl":
+        if suffix == ".jsonl":
             return [_line(line) for line in text.split("\n") if line.strip()]  # not at U+2028
         rows = json.loads(text)
     except UnicodeDecodeError as error:
@@ -157,8 +158,8 @@ def check_pages(questions: Sequence[Question], pages: Iterable[Page]) -> tuple[l
     """Questions whose document is among `pages`, and a line for everything that did not fit.
 
     A question on a document that is not there is left out. A gold page that its document (`reference_documents`,
-    where gold is of several) does not have is dropped, the question kept. Questions that name no document stay as they
-    are.
+    where gold is of several) does not have is dropped, the question kept; so is a gold region on such a page.
+    Questions that name no document stay as they are.
     """
     pages = list(pages)
     there, last = {page.page_id for page in pages}, Counter[str]()
@@ -177,16 +178,28 @@ def check_pages(questions: Sequence[Question], pages: Iterable[Page]) -> tuple[l
         for document, gone in missing.items():
             pages_there = f"{last[document]} pages" if document in last else "not there"
             problems.append(f"question {question.uid}: {document} ({pages_there}) has no page {gone}")
-        kept.append(_with_gold(question, there) if missing else question)
+        lost = _lost_regions(question, there)
+        if unsaid := sorted(lost.difference(missing.get(question.document, []))):
+            problems.append(f"question {question.uid}: reference_regions: {question.document} has no page {unsaid}")
+        kept.append(_with_gold(question, there) if missing or lost else question)
     return kept, problems
 
 
+def _lost_regions(question: Question, there: set[str]) -> set[int]:
+    """Pages of gold regions that the question's document does not have."""
+    pages = {region.page for region in question.meta_info.reference_regions if question.document}
+    return {page for page in pages if page_id(question.document, page) not in there}
+
+
 def _with_gold(question: Question, there: set[str]) -> Question:
-    """The question with those of its gold pages that are there, and their documents where these are named."""
-    meta = question.meta_info
+    """The question with those of its gold pages and regions that are there, and their documents where named."""
+    meta, lost = question.meta_info, _lost_regions(question, there)
     gold = zip(question.gold_page_ids, question.gold_documents, meta.reference_page, strict=True)
     left = [(document, page) for name, document, page in gold if name in there]
-    update: dict[str, Any] = {"reference_page": [page for _, page in left]}
+    update: dict[str, Any] = {
+        "reference_page": [page for _, page in left],
+        "reference_regions": [region for region in meta.reference_regions if region.page not in lost],
+    }
     if (meta.model_extra or {}).get("reference_documents"):
         update["reference_documents"] = [document for document, _ in left]
     return question.model_copy(update={"meta_info": meta.model_copy(update=update)})

@@ -27,7 +27,8 @@ from vrag_nb.documents.annotations import BadRow, read_rows
 from vrag_nb.records import Question, read_questions
 
 Row = Mapping[str, Any]
-LOOKED_AT = 200  # rows that decide which format a file has
+LOOKED_AT = 200  # rows that decide which benchmark a file is
+OWN_FIELDS = ("reference_regions", "reference_documents", "answers", "needs_crop", "needed_facts")  # of no benchmark
 _VIDOSEEK_UID = re.compile(r"[0-9a-f]{40}_\d+")
 
 
@@ -98,10 +99,15 @@ def read_benchmark(path: Path, format: str = "auto") -> Reading:
 
 
 def recognise(path: Path) -> str:
-    """Which of `FORMATS` a file has: the first benchmark that a row looks like, else unified."""
-    rows = [row for row in read_rows(path)[:LOOKED_AT] if isinstance(row, dict)]
+    """Which of `FORMATS` a file has: the first benchmark that a row looks like, else unified.
+
+    A record with one of `OWN_FIELDS` makes it unified, whatever the others look like: an adapter reads none of them.
+    """
+    rows = [row for row in read_rows(path) if isinstance(row, dict)]
+    if any(_meta(row).get(field) is not None for row in rows for field in OWN_FIELDS):
+        return "unified"
     for name, benchmark in BENCHMARKS.items():
-        if any(benchmark.looks_like(row) for row in rows):
+        if any(benchmark.looks_like(row) for row in rows[:LOOKED_AT]):
             return name
     return "unified"
 

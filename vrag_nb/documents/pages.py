@@ -70,7 +70,7 @@ class PrepReport(BaseModel):
     pages: int
     documents: int
     skipped: list[Skipped] = Field(default_factory=list)
-    notes: list[Skipped] = Field(default_factory=list)  # in the corpus, but not rendered as asked
+    notes: list[Skipped] = Field(default_factory=list)  # in the corpus, but not rendered as asked, or there twice
     settings: dict[str, int | float | str] = Field(default_factory=dict)
     rendered: int = Field(default=0, exclude=True)
     reused: int = Field(default=0, exclude=True)
@@ -133,7 +133,7 @@ def prepare_corpus(
         pages=sum(len(record.pages) for record in records),
         documents=sum(bool(record.pages) for record in records),
         skipped=_in_order([*skipped, *(entry for record in records for entry in record.skipped)]),
-        notes=_in_order(entry for record in records for entry in record.notes),
+        notes=_in_order([*(entry for record in records for entry in record.notes), *_copies(records)]),
         settings=settings.for_files(list(sources.values())),
         rendered=len(pending),
         reused=reused,
@@ -332,6 +332,19 @@ def _sweep(corpus: Path, finished: dict[str, DocumentRecord]) -> None:
             path.unlink()
     for path in corpus.glob(".*.partial"):
         path.unlink()
+
+
+def _copies(records: Iterable[DocumentRecord]) -> list[Skipped]:
+    """A note for each document whose pages are those of an earlier one: a search may find the one that is not gold."""
+    first: dict[tuple[str, ...], str] = {}
+    notes = []
+    for record in records:
+        prints = tuple(page.sha256 for page in record.pages)
+        earlier = first.setdefault(prints, record.source) if prints else record.source
+        if earlier != record.source:
+            why = f"its pages are the same as those of {earlier}, and a search may find either: keep one of the two"
+            notes.append(Skipped(file=record.source, reason=why))
+    return notes
 
 
 def _in_order(entries: Iterable[Skipped]) -> list[Skipped]:

@@ -48,7 +48,8 @@ def unified_record(
 ) -> tuple[Question, Mended]:
     """A record in ViDoSeek's format, also used by its authors for other data sets.
 
-    columns: of a benchmark, by query type. prefix: put before the uid. Raises FieldError naming the field.
+    columns: of a benchmark, by query type. prefix: put before the uid. Further fields of `meta_info` stay as they are.
+    Raises FieldError naming the field.
     """
     meta = row.get("meta_info")
     if not isinstance(meta, dict):
@@ -61,15 +62,17 @@ def unified_record(
         raise FieldError(f"meta_info.{error.field}", error.reason) from None
     unanswerable = says_not_answerable(answer)
     kind, source = slug(meta.get("query_type")), slug(meta.get("source_type"))
-    info = meta_info(
-        file_name=file_name,
-        reference_page=pages,
-        source_type=SOURCES.get(source, source),
-        query_type="unanswerable" if unanswerable else HOPS.get(kind, kind),
-        benchmark=benchmark,
-        columns=[columns[kind]] if kind in columns else [],
+    known = {
+        "file_name": file_name,
+        "reference_page": pages,
+        "source_type": SOURCES.get(source, source),
+        "query_type": "unanswerable" if unanswerable else HOPS.get(kind, kind),
+        "benchmark": benchmark,
+        "columns": [columns[kind]] if kind in columns else [],
         **_original_query(row, meta),
-    )
+    }
+    further = {field: value for field, value in meta.items() if value is not None and field != "origin_query"}
+    info = meta_info(**{**further, **known})
     if kind not in columns:
         mended = [*mended, ("meta_info.query_type", f"{kind!r} is none of {sorted(columns)}: counted in no column")]
     reference = NOT_ANSWERABLE if unanswerable else answer

@@ -329,6 +329,7 @@ def list_parts(text: str, at_and: bool = True) -> list[str]:
     """What a list holds, split at its strongest separators; a part may be a list itself. at_and: "and" is one."""
     inner = re.fullmatch(r"\s*\[(.*)\]\s*", text, re.DOTALL)
     text = _DAY_COMMA.sub(r"\1", inner.group(1) if inner else text)
+    text = re.sub(r"[ \t\xa0]+", " ", text)  # the patterns below take time with the square of a run
     lines = [line for line in text.splitlines() if line.strip()]
     if len(lines) > 1 and all(map(_ITEM.match, lines)):
         text = "\n".join(_ITEM.sub("", line, count=1) for line in lines)

@@ -70,6 +70,7 @@ class System(ABC):
     name: ClassVar[str] = ""
     title: ClassVar[str] = ""  # a few words, for tables
     prompt: ClassVar[str] = ""  # a template of its own; by default the evaluation's
+    told_gold: ClassVar[bool] = False  # whether what it does depends on a question's gold, as an upper bound's does
     ready_made_turns: ClassVar[int] = 0  # turns at the beginning of its trajectories that no model generated
 
     @abstractmethod

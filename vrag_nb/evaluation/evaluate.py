@@ -33,7 +33,6 @@ not in it.
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -55,8 +54,9 @@ from vrag_nb.evaluation.metrics import Interval, bootstrap, ndcg_at_k, paired_bo
 from vrag_nb.evaluation.per_question import SHARES, conduct, pages_seen
 from vrag_nb.evaluation.report import BEHAVIOUR, write_json, write_jsonl, write_report
 from vrag_nb.folder_lock import alone_in
-from vrag_nb.provenance import provenance
-from vrag_nb.records import Hit, Question, read_pages
+from vrag_nb.paths import free_path
+from vrag_nb.provenance import own_code, provenance
+from vrag_nb.records import Hit, Question, pages_digest
 from vrag_nb.retrieval.embedders import fingerprint_folder
 
 DEPTH = 5  # pages looked at for the retrieval metrics
@@ -237,7 +237,7 @@ def _run(
     path, stamp = folder / f"{system.name}.jsonl", folder / f"{system.name}.stamp.json"
     with alone_in(stamp):  # before anything of another process is put aside
         before = _put_aside_stale(path, stamp, identity)
-        _forget_edited(path, questions)
+        _forget_edited(path, questions, system.told_gold)
         write_json(stamp, {"identity": identity, "seconds": before})
         finished = {uid for uid, one in TrajectoryLog(path).done.items() if one.status != "error"}
         started = time.perf_counter()
@@ -258,13 +258,16 @@ def _put_aside_stale(path: Path, stamp: Path, identity: Mapping[str, Any]) -> fl
     if not path.is_file():
         return 0.0
     if written.get("identity") != json.loads(json.dumps(identity)):
-        path.replace(path.with_name(f"{path.stem}.stale.jsonl"))
+        path.replace(free_path(path.with_name(f"{path.stem}.stale.jsonl")))
         return 0.0
     return float(written.get("seconds", 0.0))
 
 
-def _forget_edited(path: Path, questions: Sequence[Question]) -> None:
-    """Drop trajectories of questions that now read differently; gold pages and answers are taken over as they are."""
+def _forget_edited(path: Path, questions: Sequence[Question], told_gold: bool = False) -> None:
+    """Drop trajectories of questions that now read differently, or by a system that is told the gold have other gold.
+
+    Otherwise gold pages and answers are taken over as they are.
+    """
     if not path.is_file():
         return
     log, now = TrajectoryLog(path), {question.uid: question for question in questions}
@@ -273,7 +276,7 @@ def _forget_edited(path: Path, questions: Sequence[Question]) -> None:
         question = now.get(one.uid)
         if question is None or one.reference == question:
             kept.append(one)
-        elif one.question == question.query:
+        elif one.question == question.query and not told_gold:
             kept.append(one.model_copy(update={"reference": question}))
     if kept != list(log.done.values()):
         write_trajectories(path, kept)
@@ -281,25 +284,17 @@ def _forget_edited(path: Path, questions: Sequence[Question]) -> None:
 
 def _identity(context: Context, settings: Settings | MemorySettings) -> dict[str, Any]:
     """What trajectories depend on, whatever the system: all but its prompt and the question."""
-    pages = [(page.page_id, page.sha256, page.width, page.height) for page in read_pages(context.pages.corpus)]
     return {
         "policy": _policy_identity(context.policy),
         "engine": getattr(context.engine, "fingerprint", type(context.engine).__name__),
         "settings": settings.model_dump(mode="json"),
         "seed": context.seed,
-        "pages": _digest(json.dumps(pages)),
+        "pages": pages_digest(context.pages.corpus),
     }
 
 
 def _own_code(part: object) -> dict[str, str]:
-    """The code of a system or policy of somebody's own, which may be edited between two runs."""
-    cls = type(part)
-    if cls.__module__.startswith("vrag_nb."):
-        return {}
-    try:
-        return {"code": _digest(Path(inspect.getfile(cls)).read_text(encoding="utf-8"))}
-    except (OSError, TypeError):  # defined in a notebook
-        return {}
+    return {"code": digest} if (digest := own_code(part)) else {}
 
 
 def _digest(text: str) -> str:
@@ -367,7 +362,9 @@ def _retrieval_row(question: Question, rankings: Mapping[str, list[Hit] | Except
 
 
 def _page_ids(hits: list[Hit] | Exception) -> list[str]:
-    return [] if isinstance(hits, Exception) else [hit.page_id for hit in sorted(hits, key=lambda hit: hit.rank)]
+    """The pages in the order of their ranks, each once, as an engine of one's own may list it twice."""
+    ranked = [] if isinstance(hits, Exception) else sorted(hits, key=lambda hit: hit.rank)
+    return list(dict.fromkeys(hit.page_id for hit in ranked))
 
 
 def _dump(interval: Interval) -> dict[str, Any]:

@@ -21,7 +21,7 @@ def conduct(trajectory: Trajectory, ready_made: int = 0) -> dict[str, float]:
     seconds: from start to end, while other questions were in flight.
     """
     turns = trajectory.turns[ready_made:]
-    kinds = [turn.action.kind for turn in turns]
+    kinds = [turn.taken for turn in turns]
     found = {
         "turns": float(len(turns)),
         "searches": float(kinds.count("search")),

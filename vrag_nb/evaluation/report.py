@@ -3,12 +3,14 @@
     write_report(out, metrics, trajectories)     # out/metrics.json, out/metrics.md, out/figures/*.png
     print(markdown(metrics))                     # the same table in a notebook: display(Markdown(...))
 
-Every file is replaced atomically; metrics.json comes last, so that its presence says that the rest is there too.
+Every file is replaced atomically; figures come last, so that one that cannot be drawn costs nothing that was measured.
 """
 
 from __future__ import annotations
 
+import html
 import json
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -26,11 +28,11 @@ BEHAVIOUR = ("turns", "searches", "crops", "invalid_action_rate", "forced_rate",
 
 
 def write_report(out: Path, metrics: Mapping[str, Any], trajectories: Mapping[str, Sequence[Trajectory]]) -> None:
-    """Write figures, metrics.md and metrics.json below `out`."""
+    """Write metrics.json, metrics.md and figures below `out`."""
     out = Path(out)
-    write_figures(out / "figures", metrics, trajectories)
-    write_text(out / "metrics.md", markdown(metrics))
     write_json(out / "metrics.json", metrics)
+    write_text(out / "metrics.md", markdown(metrics))
+    write_figures(out / "figures", metrics, trajectories)
 
 
 def markdown(metrics: Mapping[str, Any]) -> str:
@@ -62,9 +64,17 @@ def short(value: float) -> str:
 
 
 def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A markdown table; the first column left, the others right."""
+    """A markdown table; the first column left, the others right. Cells are escaped as `as_cell` says."""
     rule = ["---"] + ["---:"] * (len(head) - 1)
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in (head, rule, *rows))
+    return "\n".join("| " + " | ".join(map(as_cell, cells)) + " |" for cells in (head, rule, *rows))
+
+
+def as_cell(text: str) -> str:
+    """A text as a cell of a markdown table: it ends where it should, and no HTML is in it. Code in backticks stays."""
+    parts = [" ".join(text.splitlines()).replace("|", "\\|")]
+    if not re.search(r"``|\\`", text):  # else a backtick may not begin code
+        parts = re.split("(`[^`]+`)", parts[0])
+    return "".join(part if place % 2 else html.escape(part, quote=False) for place, part in enumerate(parts))
 
 
 def print_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], console: Console | None = None) -> None:

@@ -174,7 +174,7 @@ def _by_question(file: Path) -> list[list[Mapping[str, float]]]:
     found: dict[str, list[Mapping[str, float]]] = {}
     for one in read_trajectories(file):
         if one.rewards:
-            found.setdefault(one.uid.partition("#")[0], []).append(one.rewards)
+            found.setdefault(one.question_uid, []).append(one.rewards)
     return list(found.values())
 
 

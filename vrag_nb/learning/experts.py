@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 
 from vrag_nb.agent import actions
 from vrag_nb.agent.geometry import Box, Budget, View, jittered, snapped
+from vrag_nb.agent.memory_expert import NOT_TOLD
 from vrag_nb.agent.policy import Conversation, Generation, Image, Message, Policy, Text, generate_safely, last_image
-from vrag_nb.records import Question, page_id
+from vrag_nb.records import Question, by_words, page_id
 
 GROUND = (
     "Which part of the last image is this thought about? "
@@ -67,7 +68,7 @@ class PrivilegedPlanner(Policy):
     ) -> None:
         self.slack, self.seed, self.grid, self.crops = slack, seed, grid, crops
         self.name = "privileged-planner" if crops else "glancing-planner"
-        self._questions = {question.query: question for question in questions}
+        self._questions = by_words(questions)
         self._longest_first = sorted(self._questions, key=len, reverse=True)
 
     def generate(self, conversations: Sequence[Conversation], seeds: Sequence[int] | None = None) -> list[Generation]:
@@ -78,7 +79,7 @@ class PrivilegedPlanner(Policy):
     def _turn(self, conversation: Conversation, rng: random.Random) -> Generation:
         question = self._question(conversation)
         if question is None:
-            return Generation.failed("the planner was not told the gold of this question")
+            return Generation.failed(NOT_TOLD)
         facts, small = _facts(question)
         small, read = small and self.crops, 0
         for end, message in enumerate(conversation):

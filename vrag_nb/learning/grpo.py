@@ -21,6 +21,7 @@ group's mean; one that is longer than the context is cut after a whole turn, its
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -44,7 +45,7 @@ from vrag_nb.learning.advantages import EPSILON, group_advantages
 from vrag_nb.learning.curves import CurveLog
 from vrag_nb.learning.grpo_settings import GRPOSettings, trl_arguments
 from vrag_nb.learning.question_order import QuestionOrder
-from vrag_nb.learning.rewards import Reward, Scored, outcome
+from vrag_nb.learning.rewards import Reward, RewardError, Scored, outcome
 from vrag_nb.learning.rows import (
     Sampled,
     as_sample,
@@ -209,9 +210,15 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
         return scored
 
     def _advantages(self, scored: Sequence[Scored]) -> torch.Tensor:
-        """(B,) of this process, worked out over the groups of all processes."""
+        """(B,) of this process, worked out over the groups of all processes. Raises RewardError without any reward."""
         own = torch.tensor([float("nan") if one.total is None else one.total for one in scored])
         everyone = self.accelerator.gather(own.to(self.accelerator.device))
+        if bool(everyone.isnan().all()):  # a search server or a judge that is down must not pass for training
+            why = next((one.error for one in scored if one.error), "no reason is known")
+            raise RewardError(
+                f"step {self.state.global_step + 1}: none of {len(everyone)} trajectories has a reward ({why}); put "
+                "that right and start again, what was learned until the last checkpoint is kept"
+            )
         start = self.accelerator.process_index * len(own)
         return group_advantages(everyone, self.settings.group_size)[start : start + len(own)]
 
@@ -397,6 +404,9 @@ def grpo_trainer(
     """
     if settings.rollouts == "vllm":
         import_vllm()
+    (twice, times), *_ = Counter(question.uid for question in questions).most_common(1) or [("", 0)]
+    if times > 1:
+        raise ValueError(f"two questions have the uid {twice!r}: only one of them would be asked, so make uids unique")
     if settings.algorithm == "ggpo" and not isinstance(environment, MemoryEnvironment):
         raise ValueError("algorithm ggpo needs VimRAG's memory graph: choose its agent, or algorithm grpo or gspo")
     trajectories = settings.questions_per_step * settings.group_size

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from openai import OpenAI
 
@@ -116,8 +117,11 @@ class Judge:
         with self._lock:
             self._known[key] = said
             if self.cache is not None:
-                with Path(self.cache).open("a", encoding="utf-8") as file:
-                    file.write(json.dumps({"key": key, "model": self.model, "right": said}) + "\n")
+                line = json.dumps({"key": key, "model": self.model, "right": said}) + "\n"
+                with Path(self.cache).open("a+b") as file:
+                    if not _ends_a_line(file):  # a killed process wrote half of one
+                        line = "\n" + line
+                    file.write(line.encode())
         return said
 
     def _ask(self, prompt: str) -> bool:
@@ -159,6 +163,14 @@ def _case(trajectory: Trajectory) -> Case | JudgeError:
     if trajectory.reference is None:
         return JudgeError(f"trajectory {trajectory.uid} has no reference answer to judge by")
     return trajectory.question, trajectory.reference.reference_answer, trajectory.answer
+
+
+def _ends_a_line(file: IO[bytes]) -> bool:
+    """Whether what is appended to an open file begins a line."""
+    if not file.seek(0, os.SEEK_END):
+        return True
+    file.seek(-1, os.SEEK_END)
+    return file.read(1) == b"\n"
 
 
 def _read_cache(path: Path | None) -> dict[str, bool]:

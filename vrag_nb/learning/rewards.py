@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field
+from scipy.optimize import linear_sum_assignment
 
 from vrag_nb.agent.geometry import Box, iou
 from vrag_nb.agent.trajectory import Trajectory
@@ -79,17 +80,14 @@ def region(trajectory: Trajectory) -> float:
     crops = _crop_boxes(trajectory)
     if not gold or not crops:
         return float(not gold and not crops)
-    left, matched = list(gold), 0
-    for page, box in crops:
-        best = max((one for one in left if one[0] == page), key=lambda one: iou(one[1], box), default=None)
-        if best is not None and iou(best[1], box) >= 0.5:
-            left.remove(best)
-            matched += 1
+    fits = [[iou(box, own) >= 0.5 and page == own_page for own_page, own in gold] for page, box in crops]
+    matched = sum(fits[row][column] for row, column in zip(*linear_sum_assignment(fits, maximize=True), strict=True))
     return 2 * matched / (len(gold) + len(crops))
 
 
 def selection(trajectory: Trajectory) -> float:
-    """UniDoc-RL's selection reward: the share of searches whose page is a gold page."""
+    """The share of gold pages among the pages that searches showed, each counted once: what UniDoc-RL rewards of its
+    action of choosing a page, which the agent here does not have."""
     gold = set(_reference(trajectory).gold_page_ids)
     shown = trajectory.retrieved_page_ids
     return sum(page in gold for page in shown) / len(shown) if shown else 0.0

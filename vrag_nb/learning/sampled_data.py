@@ -19,6 +19,7 @@ from datasets import Image as ImageFeature
 from vrag_nb.agent.pages import Pages
 from vrag_nb.agent.policy import Conversation, Image, Message, Text
 from vrag_nb.agent.trajectory import Trajectory
+from vrag_nb.evaluation.report import as_cell
 from vrag_nb.learning.sampling import action_kinds
 from vrag_nb.learning.segments import conversations
 from vrag_nb.paths import shown_path
@@ -164,7 +165,7 @@ def card(trajectories: Sequence[Trajectory], dropped: Mapping[str, int] | None =
         "dropped because": Counter(dropped or {}),
     }
     images = sum(seen.image is not None for one in trajectories for seen in one.observations)
-    questions = len({one.uid.partition("#")[0] for one in trajectories})
+    questions = len({one.question_uid for one in trajectories})
     lines = [
         "# Sampled trajectories",
         "",
@@ -172,5 +173,6 @@ def card(trajectories: Sequence[Trajectory], dropped: Mapping[str, int] | None =
     ]
     for name, counts in tables.items():
         if counts:
-            lines += ["", f"| {name} | |", "|---|---:|", *(f"| {key} | {n} |" for key, n in sorted(counts.items()))]
+            rows = [f"| {as_cell(key)} | {n} |" for key, n in sorted(counts.items())]
+            lines += ["", f"| {name} | |", "|---|---:|", *rows]
     return "\n".join(lines) + "\n"

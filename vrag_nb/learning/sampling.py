@@ -17,6 +17,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import networkx as nx
+
 from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.evaluation.answers import is_right
 from vrag_nb.records import Question
@@ -31,10 +33,20 @@ class Chosen:
 
 
 def disjoint(questions: Sequence[Question], share: float, seed: int = 0) -> tuple[list[Question], list[Question]]:
-    """Questions for sampling (about `share` of them) and for reinforcement learning: no document is in both."""
-    documents = sorted({question.document for question in questions})
-    random.Random(seed).shuffle(documents)
-    first = set(documents[: round(share * len(documents))])
+    """Questions for sampling (about `share` of the documents) and for reinforcement learning: no document is in both.
+
+    Documents that a question needs together stay together.
+    """
+    graph: nx.Graph = nx.Graph()
+    for question in questions:
+        nx.add_path(graph, [question.document, *question.gold_documents])
+        graph.add_node(question.document)
+    together = sorted((sorted(documents) for documents in nx.connected_components(graph)), key=lambda some: some[0])
+    random.Random(seed).shuffle(together)
+    first, wanted = set[str](), round(share * len(graph))
+    for documents in together:
+        if len(first) < wanted:
+            first.update(documents)
     return [q for q in questions if q.document in first], [q for q in questions if q.document not in first]
 
 
@@ -98,7 +110,7 @@ def choose(
 
 def _identity(trajectory: Trajectory, grid: int = 28) -> tuple[Any, ...]:
     """The question and its actions, boxes rounded to whole image squares; of VimRAG what was written down as well."""
-    question = trajectory.uid.partition("#")[0]
+    question = trajectory.question_uid
     actions = [
         (turn.action.kind, turn.action.query, turn.action.box and tuple(round(v / grid) for v in turn.action.box))
         for turn in trajectory.turns
@@ -122,7 +134,7 @@ def _balanced(trajectories: Sequence[Trajectory], size: int, seed: int) -> list[
 
 
 def _traits(trajectory: Trajectory) -> tuple[Any, ...]:
-    return len(trajectory.turns), frozenset(action_kinds(trajectory)), trajectory.uid.partition("#")[0]
+    return len(trajectory.turns), frozenset(action_kinds(trajectory)), trajectory.question_uid
 
 
 def account(expert: str, trajectories: Sequence[Trajectory]) -> dict[str, Any]:

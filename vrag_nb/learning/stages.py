@@ -16,8 +16,9 @@ or in two processes of a machine without any (`accelerate launch --cpu` starts o
 `sample`, `sft` and `grpo` follow each other in one folder; a stage whose forerunner is not there says so.
 
 Every stage goes on where it was cut short. What it made is kept only for what it was made with: when the settings, the
-prompt, the judge, the data or the starting weights change, the folder is put aside as `<folder>.stale` and the stage
-starts anew. One process (or one launcher's) works in a folder at a time; another gets FolderInUseError.
+prompt, the reward, the data or the starting weights change, the folder is put aside as `<folder>.stale` (`.stale-2` and
+so on where that is taken) and the stage starts anew. One process (or one launcher's) works in a folder at a time;
+another gets FolderInUseError.
 """
 
 from __future__ import annotations
@@ -26,7 +27,6 @@ import argparse
 import gc
 import hashlib
 import json
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -41,6 +41,7 @@ from vrag_nb.agent.environment import Environment
 from vrag_nb.agent.memory_environment import MemoryEnvironment
 from vrag_nb.agent.rollout import World, rollout
 from vrag_nb.agent.trajectory import Trajectory
+from vrag_nb.evaluation.report import write_json
 from vrag_nb.folder_lock import FolderInUseError, alone_in
 from vrag_nb.learning.grpo import MultiTurnGRPOTrainer, grpo_trainer
 from vrag_nb.learning.grpo_settings import GRPOSettings
@@ -50,9 +51,10 @@ from vrag_nb.learning.sampling import Chosen, account, choose
 from vrag_nb.learning.sft import SFTSettings, sft_trainer
 from vrag_nb.learning.tables import TrajectoryTables
 from vrag_nb.learning.trainers import FINAL, process_group, steps_made, train
-from vrag_nb.paths import project_path, shown_path
+from vrag_nb.paths import free_path, project_path, shown_path
 from vrag_nb.profiles import Profile, ProfileError, load_profile, sample
-from vrag_nb.records import Question
+from vrag_nb.provenance import own_code
+from vrag_nb.records import Question, pages_digest
 from vrag_nb.retrieval.embedders import fingerprint_folder
 
 IDENTITY = "made_with.json"
@@ -87,7 +89,8 @@ def sample_experts(
     world: World[Any] = environment
     part = profile.taught.sampling
     models = [one.checkpoint for expert in part.experts.values() for one in (expert.policy, expert.grounder) if one]
-    about = {"sampling": part, "agent": profile.agent, "questions": questions, **_world_identity(environment)}
+    about = {"sampling": part, "agent": profile.agent, "questions": questions, "seed": profile.taught.seed}
+    about |= _world_identity(environment)
     claim(out, {**about, "models": [_weights(model) for model in models]})
     trajectories: dict[str, list[Trajectory]] = {}
     for name, expert in part.experts.items():
@@ -158,7 +161,7 @@ def reinforcement(
     if settings.extendable:
         del said["steps"]
     about = {"settings": said, "base": _weights(settings.checkpoint), "questions": questions}
-    about |= {**_world_identity(environment), "reward": _reward_identity(chosen)}
+    about |= {"dev questions": dev_questions, **_world_identity(environment), "reward": _reward_identity(chosen)}
     claim(out, about, settings.steps)
     trainer = grpo_trainer(settings, questions, environment, chosen, dev_questions, callbacks)
     trainer.add_callback(TrajectoryTables(trainer, out / "trajectories", environment.pages))
@@ -192,7 +195,7 @@ def _settings(kind: type[Learning], profile: Profile, field: Literal["sft", "grp
 
 
 def claim(folder: Path, about: Mapping[str, Any], steps: int | None = None) -> None:
-    """Make `folder` that of a stage made with `about`; one made with something else is put aside as `<folder>.stale`.
+    """Make `folder` that of a stage made with `about`; one made with something else is put aside.
 
     steps: one that was trained for more is put aside too. Of several processes the first one does it, and the others
     wait until it is done. Raises FolderInUseError where a stage is at work in the folder.
@@ -208,13 +211,11 @@ def claim(folder: Path, about: Mapping[str, Any], steps: int | None = None) -> N
 
 def _claim(folder: Path, digest: str, steps: int | None) -> None:
     written = folder / IDENTITY
-    another = written.is_file() and json.loads(written.read_text(encoding="utf-8")) != digest
+    another = written.is_file() and written.read_text(encoding="utf-8").strip() != json.dumps(digest)
     if another or (steps is not None and steps_made(folder) > steps):
-        stale = folder.with_name(f"{folder.name}.stale")
-        shutil.rmtree(stale, ignore_errors=True)
-        folder.rename(stale)
+        folder.rename(free_path(folder.with_name(f"{folder.name}.stale")))
     folder.mkdir(parents=True, exist_ok=True)
-    written.write_text(json.dumps(digest), encoding="utf-8")
+    write_json(written, digest)
 
 
 def _plain(value: Any) -> Any:
@@ -242,17 +243,20 @@ def _sha256(path: Path) -> str:
 
 
 def _world_identity(environment: Environment | MemoryEnvironment) -> dict[str, Any]:
-    """What an environment says and shows: its settings, the text of its prompt, its engine."""
+    """What an environment says and shows: its settings, the text of its prompt, its engine, its pages."""
+    corpus = getattr(environment.pages, "corpus", None)  # none behind a search server
     engine = getattr(environment.engine, "fingerprint", None) or type(environment.engine).__name__
-    return {"world": [environment.settings, environment.template], "engine": str(engine)}
+    seen = {"engine": str(engine), "pages": pages_digest(corpus) if corpus else None}
+    return {"world": [environment.settings, environment.template], **seen}
 
 
 def _reward_identity(reward: Reward) -> list[Any]:
-    """Weights and gate; and of a part that has an identity of its own, a judge, that."""
+    """Weights and gate; of a part that has an identity of its own, a judge, that; the code of somebody's own parts."""
     weights = {name: weight for name, (_, weight) in reward.parts.items()}
     found = {name: getattr(part, "identity", None) for name, (part, _) in reward.parts.items()}
     judges = {name: identity for name, identity in found.items() if identity is not None}
-    return [weights, reward.gate, *([judges] if judges else [])]
+    code = {name: digest for name, (part, _) in reward.parts.items() if (digest := own_code(part))}
+    return [weights, reward.gate, *([judges] if judges else []), *([code] if code else [])]
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ def step_figures(
     count = max(1, len(trajectories))
     turns = [turn for one in trajectories for turn in one.turns]
     totals = [one.total for one in scored if one.total is not None]
-    kinds = [turn.action.kind for turn in turns]
+    kinds = [turn.taken for turn in turns]
     return {
         "reward": _mean(totals),
         "reward_std": float(torch.tensor(totals).std()) if len(totals) > 1 else 0.0,

@@ -3,7 +3,7 @@
     POST /search  {"queries": ["revenue by region"], "top_k": 3}
       -> {"results": [[{"page_id": "report_3", "score": 14.2, "rank": 1, "image_url": "/pages/report_3"}, ...], ...]}
     GET  /search?queries=...&queries=...&top_k=3      the same
-    GET  /pages/{page_id}                             the page's image
+    GET  /pages/{page_id}                             the page's image; 409 where it is not the one that was indexed
     GET  /health                                      what is being served; needs no token
     GET  /metrics                                     counters for Prometheus; needs the token where there is one
     POST /reload                                      open the index anew (only where it is allowed); so does SIGHUP
@@ -16,9 +16,12 @@ Retry-After. A page id is looked up in the corpus, never made into a path.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import logging
+import socket
 import sys
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -135,7 +138,7 @@ def _image_path(index: OpenedIndex, page_id: str) -> str | None:
 
 
 def _add_pages(app: FastAPI, server: ServerState, checks: list[Any]) -> None:
-    codes = refusals(*_codes(server, 404, 408, 413, 422, 500, 503))
+    codes = refusals(*_codes(server, 404, 408, 409, 413, 422, 500, 503))
     codes[200] = {"description": "The page's image.", "content": {"image/*": {}}}
 
     # A plain function: FastAPI runs it in a thread, and a slow disk does not hold the searches up.
@@ -149,8 +152,25 @@ def _add_pages(app: FastAPI, server: ServerState, checks: list[Any]) -> None:
             raise HTTPException(404, f"page {page_id!r} has no image in this corpus")
         if not Path(path).is_file():
             raise HTTPException(404, f"the image of page {page_id!r} is missing; prepare the corpus again")
+        if not _as_indexed(Path(path), index.engine.page(page_id).sha256):
+            raise HTTPException(409, f"page {page_id!r} was prepared anew since: build the index and reload")
         server.metrics.count_image()
         return FileResponse(path)
+
+
+def _as_indexed(image: Path, sha256: str) -> bool:
+    """Whether a page's image is still the file that was indexed; a page without a checksum is taken to be."""
+    if not sha256:
+        return True
+    about = image.stat()
+    return _sha256(image, about.st_mtime_ns, about.st_size) == sha256
+
+
+@lru_cache(maxsize=65_536)
+def _sha256(path: Path, changed: int, size: int) -> str:
+    """A file's checksum, read again when its time (`changed`, ns) or its size (bytes) is another."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _add_operations(app: FastAPI, server: ServerState, checks: list[Any]) -> None:
@@ -189,6 +209,18 @@ def _codes(server: ServerState, *codes: int) -> list[int]:
     return sorted([*codes, 401] if server.options.token else codes)
 
 
+def check_address(host: str, port: int) -> None:
+    """Raise OSError naming host and port where nothing can listen there: to be known before a model is loaded."""
+    try:
+        for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+            with socket.socket(family, kind, protocol) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server sets it
+                probe.bind(address)
+    except OSError as error:
+        words = f"cannot listen on {host}, port {port} ({error.strerror})"
+        raise OSError(f"{words}: name another --port or --host") from None
+
+
 def run_server(
     engine: SearchEngine,
     corpus: Path,
@@ -222,7 +254,8 @@ def serve(
     serving: ServingOptions | None = None,
     **options: Any,
 ) -> None:
-    """Open the engine and serve it until interrupted. Raises what `SearchEngine.open` raises, before listening."""
+    """Open the engine and serve it until interrupted. Raises what `check_address` and `SearchEngine.open` raise."""
+    check_address(host, port)
 
     def open_engine() -> SearchEngine:
         return SearchEngine.open(Path(corpus), Path(index), embedder, checkpoint, **options)

@@ -109,7 +109,10 @@ class IndexCorruptError(ValueError):
     """An index whose files are not what its manifest says."""
 
 
-REBUILD = "build it again (`python -m vrag_nb index`, notebook 02_indexing, or build_index)"
+REBUILD = (
+    "build it again (`python -m vrag_nb index` with the --profile, --file and --corpus in use, notebook 02_indexing, "
+    "or build_index)"
+)
 
 
 def index_kind(embedder: Embedder) -> IndexKind:
