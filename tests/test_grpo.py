@@ -264,7 +264,8 @@ def test_what_cannot_be_scored_is_not_held_to_the_reference_either(ready: Ready)
         ([lost, lost, Scored(1.0, {}), Scored(0.0, {})], 2, 1.0),
         ([lost] * 4, 0, None),
     ):
-        batch = one._batch(one.trajectories, scored, one._advantages(scored))
+        advantages = one._advantages(scored) if rows else torch.zeros(4)  # another process may have rewards
+        batch = one._batch(one.trajectories, scored, advantages)
         assert batch["tool_mask"].any(1).sum() == rows
         assert weight is None or batch["row_weight"].tolist() == [weight] * len(batch["row_weight"])
         batch["ref_per_token_logps"] = batch["ref_per_token_logps"] + 0.4  # as after some steps

@@ -232,13 +232,15 @@ def test_groups_with_one_reward_are_not_computed(tiny_vlm_folder: Path, tiny_cor
         assert batch["row_weight"].tolist() == [rows / 8] * rows
 
 
-def test_a_step_of_failed_rollouts_moves_nothing(tiny_vlm_folder: Path, tiny_corpus: Path, tmp_path: Path) -> None:
-    """A policy that fails at once leaves no turn, so there is no segment at all."""
+def test_a_process_whose_rollouts_all_failed_moves_nothing(
+    tiny_vlm_folder: Path, tiny_corpus: Path, tmp_path: Path
+) -> None:
+    """A policy that fails at once leaves no turn, so there is no segment at all; others may have some."""
     one = trainer(tiny_vlm_folder, tiny_corpus, tmp_path, "ggpo")
     one.model.train()
     found = [play(one.environment, look("a"))[1].model_copy(update={"turns": [], "status": "error"})] * 4
     scored = one._score(found)
-    batch = one._batch(found, scored, one._advantages(scored))
+    batch = one._batch(found, scored, torch.zeros(4))
     assert not batch["tool_mask"].any()
     assert one._metrics["train"]["unlearned_rate"] == [1.0]
     assert one._metrics["train"]["learned_rows"] == [0.0]
