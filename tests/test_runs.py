@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import gc
+import asyncio
 import io
 import json
-import os
 import re
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import nbformat
 import pytest
 import yaml
 from rich.console import Console
 
-from vrag_nb import runs
+from vrag_nb import run_pages, runs
 from vrag_nb.folder_lock import FolderInUseError, alone_in
 from vrag_nb.profiles import RUNS_FILE, ProfileError
 from vrag_nb.runs import RunError, declared_parameters, execute_run, load_run, plan_run
@@ -200,17 +201,27 @@ def test_a_failure_says_cell_and_error_and_leaves_its_copy(world: Path) -> None:
     assert not (world / "results" / "02_second.failed.ipynb").exists()
 
 
-def test_an_interrupted_cell_leaves_no_traceback(
-    world: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
-) -> None:
-    wait = f"import os, signal, time\nos.kill({os.getpid()}, signal.SIGINT)\ntime.sleep(60)"
-    write_notebook(world / "notebooks", "02_second", wait)
+def test_an_interrupted_cell_is_ended_before_its_kernel_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is under way would otherwise be a traceback of a task that nobody waits for."""
+    loop, done = asyncio.new_event_loop(), []
+
+    async def interrupt_kernel() -> None:
+        done.append("interrupted")
+
+    def interrupted(client: Any) -> None:
+        client.under_way = loop.create_task(asyncio.sleep(3600))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run_pages, "_END_SECONDS", 0.05)
+    monkeypatch.setattr(run_pages, "ensure_event_loop", lambda: loop)
+    monkeypatch.setattr(run_pages.PapermillNotebookClient, "papermill_execute_cells", interrupted)
+    client = run_pages.LiveClient.__new__(run_pages.LiveClient)
+    client.km = SimpleNamespace(interrupt_kernel=interrupt_kernel)
     with pytest.raises(KeyboardInterrupt):
-        run(world)
-    gc.collect()
-    assert "never retrieved" not in caplog.text
-    assert "CellExecutionError" not in capfd.readouterr().err  # what a dying kernel says of its sockets is its own
-    assert stale(world) == ["02_second"]
+        client.papermill_execute_cells()
+    assert done == ["interrupted"]
+    assert client.under_way.cancelled()
+    loop.close()
 
 
 def test_an_output_that_was_declared_must_be_there(world: Path) -> None:

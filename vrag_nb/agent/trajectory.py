@@ -88,8 +88,7 @@ class Turn(BaseModel):
         On the extra turn only an answer is one.
         """
         replies = self.memory.replies if self.memory else []
-        invalid = self.action.kind == "invalid" or (self.forced and self.action.kind != "answer")
-        return invalid + sum(bool(reply.notice) for reply in replies)
+        return (self.taken == "invalid") + sum(bool(reply.notice) for reply in replies)
 
     @property
     def taken(self) -> str:
