@@ -215,6 +215,6 @@ def test_a_hundred_thousand_random_strings() -> None:
     assert all(kinds.values()), kinds  # the strings did reach every outcome
 
 
-def test_long_hostile_texts_take_linear_time() -> None:
-    for piece in ("<", "< ", "[", "1", '"', "<think>", "<search>", "<bbox>[1,", "</bbox", "1 "):
-        parse(f"<bbox>{piece * 20_000}")
+@pytest.mark.parametrize("piece", ["<", "< ", "[", "1", '"', "<think>", "<search>", "<bbox>[1,", "</bbox", "1 "])
+def test_long_hostile_texts_are_invalid(piece: str) -> None:
+    assert parse(f"<bbox>{piece * 20_000}")[1].kind == "invalid"
