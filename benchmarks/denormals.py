@@ -29,10 +29,10 @@ from vrag_nb.nano.expert import ExpertTurns
 from vrag_nb.nano.model import build_processor
 from vrag_nb.nano.plan import Recipe, corpus_deck, tokenizer
 from vrag_nb.nano.samples import collate
-from vrag_nb.nano.written import embed_written, written_squares
 from vrag_nb.records import read_pages, read_questions
 from vrag_nb.retrieval.nano_embedders import NanoColQwen25, shown
 from vrag_nb.retrieval.token_budget import square_side
+from vrag_nb.retrieval.written_squares import embed_written, written_squares
 
 CORPUS = Recipe.corpus
 

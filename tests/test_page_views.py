@@ -20,7 +20,6 @@ from vrag_nb.attention import NAME as BLOCKS
 from vrag_nb.documents.decks.generate import pretraining_deck
 from vrag_nb.nano.deck_tasks import DeckPool
 from vrag_nb.nano.weighing import compare
-from vrag_nb.nano.written import embed_written, written_squares
 from vrag_nb.retrieval.building import build_index
 from vrag_nb.retrieval.embedders import load_embedder, register
 from vrag_nb.retrieval.engine import SearchEngine
@@ -29,6 +28,7 @@ from vrag_nb.retrieval.index import MultiVectorIndex, maxsim
 from vrag_nb.retrieval.nano_embedders import MOVED, halved, shown
 from vrag_nb.retrieval.storage import Compression
 from vrag_nb.retrieval.token_budget import shown_size
+from vrag_nb.retrieval.written_squares import embed_written, written_squares
 from vrag_nb.shifting import shifted
 
 
@@ -201,7 +201,7 @@ def test_written_squares_are_embedded_as_if_the_others_were_masked(tiny) -> None
 @pytest.mark.parametrize("attention", [BLOCKS, "sdpa"])
 @pytest.mark.parametrize("packed", [30, 150, 4096])
 def test_pages_embedded_together_do_not_meet(tiny, attention: str, packed: int, monkeypatch) -> None:  # noqa: F811
-    monkeypatch.setattr("vrag_nb.nano.written.PACKED", packed)  # one page at a time, two or three, all of them
+    monkeypatch.setattr("vrag_nb.retrieval.written_squares.PACKED", packed)  # a page at a time, two or three, all
     nano = load(tiny)
     nano.model.language_model.config._attn_implementation = attention
     pages = [noise(28 * width, 28 * height) for width, height in ((9, 5), (4, 4), (9, 9), (1, 2))]

@@ -41,8 +41,8 @@ from vrag_nb.nano.looking import covered_squares
 from vrag_nb.nano.model import FACTOR, MIN_PIXELS
 from vrag_nb.nano.optimisation import Optimisers, compile_layers, to_training_form
 from vrag_nb.nano.training import Training
-from vrag_nb.nano.written import ids_around
 from vrag_nb.number_formats import quick_dtype
+from vrag_nb.retrieval.written_squares import ids_around
 
 PAGE_BUDGET = Budget(MIN_PIXELS, 640 * FACTOR**2)
 LEGIBLE = 7.0  # shown pixels: a line of text lower than this is not to be read

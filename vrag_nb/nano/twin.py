@@ -4,8 +4,8 @@ A page and a query are one vector each, the mean of their tokens' hidden states 
 product. The twin begins as the late-interaction retriever, whose tokens are what is averaged: the last token's state,
 the class's default, would have to learn from nothing to gather a page. Its vision tower and its word embeddings stay,
 so that what the language model is given of a page is computed once, squares without anything on them left out
-(`nano.written`). A batch holds several pages of a few documents, so that the negatives that matter are in it, and asks
-several queries of each page.
+(`retrieval.written_squares`). A batch holds several pages of a few documents, so that the negatives that matter are in
+it, and asks several queries of each page.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from vrag_nb.nano.model import FACTOR
 from vrag_nb.nano.optimisation import Optimisers, compile_layers, to_training_form
 from vrag_nb.nano.retriever import PAGE_BUDGET, QueryGroup, SeenPage, draw_batch, word_squares
 from vrag_nb.nano.training import Training
-from vrag_nb.nano.written import written_inputs, written_squares
 from vrag_nb.retrieval.nano_embedders import POOLING
+from vrag_nb.retrieval.written_squares import written_inputs, written_squares
 
 TEMPERATURE = 0.05
 

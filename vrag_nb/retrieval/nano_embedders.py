@@ -78,9 +78,9 @@ def shown(processor: Any, image: Image.Image) -> Image.Image:
 class NanoColQwen25(NanoEmbedder, ColQwen25):
     """colpali-engine's ColQwen2.5 at nano size.
 
-    Squares without anything on them are left out unless `bare` (`nano.written`). Every page is seen at two sizes, whole
-    at up to 640 squares and smaller, at up to `overview_tokens` (None: not), and keeps the vectors of both: so small a
-    tower reads print of some sizes better than others, titles best when they are reduced. And it is seen so `views`
+    Squares without anything on them are left out unless `bare` (`written_squares`). Every page is seen at two sizes,
+    whole at up to 640 squares and smaller, at up to `overview_tokens` (None: not), and keeps the vectors of both: so small
+    a tower reads print of some sizes better than others, titles best when they are reduced. And it is seen so `views`
     times, up to len(MOVED), and its score is the mean of theirs: what is misread at one place, or at one size, is read
     at another (`benchmarks/page_views.py`). A further view is the page moved by a part of a square
     (`vrag_nb.shifting`); with `halves` the second one is its two halves, whose print is larger, where the whole page is
@@ -158,14 +158,14 @@ class NanoColQwen25(NanoEmbedder, ColQwen25):
 
     def _see(self, pages: Sequence[Image.Image]) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """The vectors of pages as they are shown, and the squares of each that are written on."""
-        from vrag_nb.nano.written import embed_written, written_squares
+        from vrag_nb.retrieval.written_squares import embed_written, written_squares
 
         side = square_side(self.processor.image_processor)
         written = [written_squares(page, side) | self.bare for page in pages]
         return embed_written(self.model, self.processor, pages, written), written
 
     def _page_grid(self, image: Image.Image) -> np.ndarray:
-        from vrag_nb.nano.written import prompt_ids
+        from vrag_nb.retrieval.written_squares import prompt_ids
 
         (vectors,), (written,) = self._see([self._shown(self.processor, image, MOVED[0])])
         ids, kept = prompt_ids(self.processor, written)
@@ -200,7 +200,7 @@ def _by_views(images: Sequence[Sequence[np.ndarray]]) -> np.ndarray:
 class NanoBiQwen25(NanoEmbedder, BiQwen25):
     """colpali-engine's BiQwen2.5 at nano size, one vector a page: the mean of its tokens' hidden states (`nano.twin`).
 
-    Squares without anything on them are left out (`nano.written`), and queries go without augmentation tokens, as in
+    Squares without anything on them are left out (`written_squares`), and queries go without augmentation tokens, as in
     its training.
     """
 
@@ -210,7 +210,7 @@ class NanoBiQwen25(NanoEmbedder, BiQwen25):
     def _embed(self, image: Image.Image) -> np.ndarray:
         import torch
 
-        from vrag_nb.nano.written import hidden_states, written_squares
+        from vrag_nb.retrieval.written_squares import hidden_states, written_squares
 
         page = shown(self.processor, image)
         written = written_squares(page, square_side(self.processor.image_processor))
