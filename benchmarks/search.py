@@ -52,7 +52,8 @@ from vrag_nb.profiles import load_profile, sample
 from vrag_nb.provenance import hardware
 from vrag_nb.records import read_pages
 from vrag_nb.retrieval.compact import CompactIndex, sample_queries, write_compact
-from vrag_nb.retrieval.index import VectorIndex, best, maxsim, open_index
+from vrag_nb.retrieval.index import VectorIndex, best, maxsim
+from vrag_nb.retrieval.opening import open_index
 from vrag_nb.retrieval.storage import Compression, IndexedPage, Manifest, commit
 
 DIM, TOP = 128, 10

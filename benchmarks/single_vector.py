@@ -31,7 +31,7 @@ from threadpoolctl import threadpool_limits
 from vrag_nb.display import figures
 from vrag_nb.evaluation.report import write_json
 from vrag_nb.retrieval.growing import write_structure
-from vrag_nb.retrieval.index import open_index
+from vrag_nb.retrieval.opening import open_index
 from vrag_nb.retrieval.single_vector import SingleVectorIndex
 from vrag_nb.retrieval.storage import VECTOR_TYPE, IndexedPage, Manifest, StoredFile, array_bytes, commit, store
 from vrag_nb.retrieval.structure import Kind, SingleVectorSettings, announcement, choose

@@ -20,7 +20,8 @@ from vrag_nb.retrieval.codec import Codec, kept_count, select, split_axes, train
 from vrag_nb.retrieval.compact import CompactIndex, maxsim_table, sample_queries
 from vrag_nb.retrieval.embedders import Embedder
 from vrag_nb.retrieval.engine import SearchEngine
-from vrag_nb.retrieval.index import MultiVectorIndex, maxsim, open_index
+from vrag_nb.retrieval.index import MultiVectorIndex, maxsim
+from vrag_nb.retrieval.opening import open_index
 from vrag_nb.retrieval.storage import Compression, IndexCorruptError, IndexMismatchError, Manifest
 
 SMALL = Compression(keep=1, vector_bytes=64)

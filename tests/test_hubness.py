@@ -14,7 +14,8 @@ from vrag_nb.retrieval.colpali import ColQwen25
 from vrag_nb.retrieval.embedders import Embedder, load_embedder, register
 from vrag_nb.retrieval.engine import SearchEngine
 from vrag_nb.retrieval.hubness import page_hubness, read_query_bank
-from vrag_nb.retrieval.index import MultiVectorIndex, open_index
+from vrag_nb.retrieval.index import MultiVectorIndex
+from vrag_nb.retrieval.opening import open_index
 from vrag_nb.retrieval.storage import Compression, IndexMismatchError
 
 HUB = "revenue profit costs staff rent"  # has a word of everything

@@ -21,7 +21,8 @@ from vrag_nb.retrieval.bm25 import Bm25, words
 from vrag_nb.retrieval.building import build_index
 from vrag_nb.retrieval.embedders import Embedder, load_embedder, register
 from vrag_nb.retrieval.engine import SearchEngine
-from vrag_nb.retrieval.index import MultiVectorIndex, maxsim, open_index, pool_tokens
+from vrag_nb.retrieval.index import MultiVectorIndex, maxsim, pool_tokens
+from vrag_nb.retrieval.opening import open_index
 from vrag_nb.retrieval.storage import IndexCorruptError, IndexMismatchError
 from vrag_nb.retrieval.token_budget import squeezed
 

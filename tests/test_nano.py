@@ -30,7 +30,7 @@ from vrag_nb.nano.glyphs import CLASS_OF, EMPTY, IGNORE, SLOTS, Glyph, slot_targ
 from vrag_nb.nano.lookups import SOUGHT, drawn_table, loose_lines, reading_strip, sought_table
 from vrag_nb.nano.model import NanoSize, build_nano_vlm, build_processor, save_checkpoint
 from vrag_nb.nano.optimisation import Float32Muon, Optimisers, load_state, orthogonalised
-from vrag_nb.nano.patches import packed_patches, recoloured, seen, tower_inputs
+from vrag_nb.nano.patches import recoloured, seen, tower_inputs
 from vrag_nb.nano.plan import processor_of
 from vrag_nb.nano.plan import tokenizer as make_tokenizer
 from vrag_nb.nano.reading import draw_scribble, train_reading
@@ -39,6 +39,7 @@ from vrag_nb.nano.scribbles import scribble
 from vrag_nb.nano.tokenizer import build_tokenizer
 from vrag_nb.nano.wording import copied_words
 from vrag_nb.number_formats import quick_dtype
+from vrag_nb.retrieval.image_patches import packed_patches
 
 TINY = NanoSize(text_width=64, text_layers=2, text_heads=2, vision_width=48, vision_layers=2, vision_heads=2)
 
@@ -77,7 +78,7 @@ def test_recoloured_images_keep_what_is_drawn_where_it_is() -> None:
     drawn = Image.new("RGB", (56, 28), "white")
     drawn.paste((200, 100, 0), (0, 0, 14, 28))
     images = [drawn, *(Image.new("RGB", (28, 28), (value, 0, 0)) for value in range(0, 250, 5))]
-    patches, grids = packed_patches(images)
+    patches, grids = packed_patches(images, 14)
     changed = recoloured(patches, grids)
     assert changed.shape == patches.shape
     assert changed.dtype == torch.uint8

@@ -23,7 +23,7 @@ from vrag_nb.retrieval.building import BuildReport, build_index
 from vrag_nb.retrieval.engine import SearchEngine
 from vrag_nb.retrieval.gpu import gpu_problem
 from vrag_nb.retrieval.growing import write_structure
-from vrag_nb.retrieval.index import open_index
+from vrag_nb.retrieval.opening import open_index
 from vrag_nb.retrieval.serving.reload import reopened
 from vrag_nb.retrieval.single_vector import SingleVectorIndex
 from vrag_nb.retrieval.storage import (

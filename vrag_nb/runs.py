@@ -59,8 +59,6 @@ _NO_PART = (
 _TRAINING = frozenset({"05_sft", "06_grpo"})  # notebooks whose checkpoints others name
 _PLAIN_TYPES: Mapping[str, Any] = {one.__name__: one for one in (bool, int, float, str, list, dict)}
 _SOURCES = (".py", ".txt", ".js", ".css", ".html")
-# The recipe that made the models does not touch what they do, but for what the retriever runs:
-_NANO_AT_WORK = frozenset({"nano/patches.py", "nano/model.py", "nano/tokenizer.py"})
 
 
 class RunError(RuntimeError):
@@ -403,8 +401,8 @@ def _key(source: Path, parameters: Mapping[str, Any], profile: Profile, inputs: 
     package = REPOSITORY / "vrag_nb"
     code = [path for path in sorted(package.rglob("*")) if path.suffix in _SOURCES]
     code = [path for path in code if not path.relative_to(package).as_posix().startswith(_NO_PART)]
-    if not uses_training:
-        code = [path for path in code if _counts(path.relative_to(package).as_posix())]
+    if not uses_training:  # the recipe that made the models does not touch what they do
+        code = [path for path in code if path.relative_to(package).parts[0] != "nano"]
     own = [(REPOSITORY, path) for path in (*code, REPOSITORY / "requirements.lock")]
     for top, path in [*own, *((given, file) for given in inputs for file in _files(given))]:
         if path.is_file():
@@ -413,10 +411,6 @@ def _key(source: Path, parameters: Mapping[str, Any], profile: Profile, inputs: 
             with path.open("rb") as stream:
                 digest.update(hashlib.file_digest(stream, "sha256").digest())
     return digest.hexdigest()
-
-
-def _counts(source: str) -> bool:
-    return not source.startswith("nano/") or source in _NANO_AT_WORK
 
 
 def _files(path: Path) -> list[Path]:

@@ -32,7 +32,8 @@ from vrag_nb.retrieval.building import build_index
 from vrag_nb.retrieval.compact import CompactIndex, sample_queries, write_compact
 from vrag_nb.retrieval.engine import SearchEngine
 from vrag_nb.retrieval.fusion import reciprocal_rank_fusion
-from vrag_nb.retrieval.index import MultiVectorIndex, PageIndex, open_index
+from vrag_nb.retrieval.index import MultiVectorIndex, PageIndex
+from vrag_nb.retrieval.opening import open_index
 from vrag_nb.retrieval.storage import Compression, Manifest, commit
 
 DEPTH = 50  # hits of a ranking, before fusion

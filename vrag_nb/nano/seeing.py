@@ -20,9 +20,9 @@ from vrag_nb.nano import replicas
 from vrag_nb.nano.cells import CellHead, cell_loss
 from vrag_nb.nano.model import FACTOR
 from vrag_nb.nano.optimisation import Optimisers, to_training_form
-from vrag_nb.nano.patches import scaled_patches
 from vrag_nb.nano.training import Training
 from vrag_nb.nano.windows import SIDE, SQUARES, WindowFiles
+from vrag_nb.retrieval.image_patches import scaled_patches
 
 MOST_LETTERS = 90  # a window is drawn the more often the more letters it has, up to so many
 

@@ -34,7 +34,8 @@ from vrag_nb.retrieval.compact import CompactIndex, sample_queries, write_compac
 from vrag_nb.retrieval.embedders import Embedder, batches
 from vrag_nb.retrieval.growing import structured_as, write_structure
 from vrag_nb.retrieval.hubness import page_hubness
-from vrag_nb.retrieval.index import VectorIndex, open_index, pool_tokens
+from vrag_nb.retrieval.index import VectorIndex, pool_tokens
+from vrag_nb.retrieval.opening import open_index
 from vrag_nb.retrieval.single_vector import SingleVectorIndex
 from vrag_nb.retrieval.storage import (
     MANIFEST,

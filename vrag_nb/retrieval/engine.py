@@ -23,7 +23,8 @@ from vrag_nb.documents.pages import page_image
 from vrag_nb.records import Hit, Page, read_pages
 from vrag_nb.retrieval.building import BuildReport, build_index, page_key
 from vrag_nb.retrieval.embedders import Embedder, SimilarityMap, load_embedder
-from vrag_nb.retrieval.index import MultiVectorIndex, PageIndex, open_index
+from vrag_nb.retrieval.index import MultiVectorIndex, PageIndex
+from vrag_nb.retrieval.opening import open_index
 from vrag_nb.retrieval.single_vector import SingleVectorIndex
 from vrag_nb.retrieval.storage import REBUILD, IndexMismatchError, check_embedder, index_kind, read_manifest
 from vrag_nb.retrieval.structure import SingleVectorSettings

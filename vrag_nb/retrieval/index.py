@@ -24,7 +24,7 @@ import torch
 
 from vrag_nb.records import Hit
 from vrag_nb.retrieval.mapping import map_array
-from vrag_nb.retrieval.storage import REBUILD, IndexCorruptError, IndexKind, Manifest, check_files, read_manifest
+from vrag_nb.retrieval.storage import REBUILD, IndexCorruptError, Manifest
 
 EXACT_UP_TO = 4000  # pages that are scored exhaustively unless told otherwise
 POOLED_VECTORS = 16  # a page's vectors in stage one
@@ -246,22 +246,3 @@ def best(rows: np.ndarray, scores: np.ndarray, count: int) -> Ranking:
     """The `count` rows of greatest score, equal ones in row order."""
     order = np.lexsort((rows, -scores))[:count]
     return rows[order], scores[order]
-
-
-def open_index(folder: Path, verify: bool = True) -> PageIndex:
-    """Open whatever index the folder holds. `verify` reads every file to compare checksums; sizes are always compared.
-
-    Raises FileNotFoundError, IndexCorruptError or IndexMismatchError (`retrieval.storage`), each saying what to do.
-    """
-    from vrag_nb.retrieval.bm25 import TextIndex  # these need what is defined here
-    from vrag_nb.retrieval.compact import CompactIndex
-    from vrag_nb.retrieval.single_vector import SingleVectorIndex
-
-    manifest = read_manifest(folder)
-    check_files(folder, manifest, verify)
-    kinds: dict[IndexKind, type[PageIndex]] = {
-        "multi_vector": CompactIndex if manifest.compression else MultiVectorIndex,
-        "single_vector": SingleVectorIndex,
-        "text": TextIndex,
-    }
-    return kinds[manifest.kind](Path(folder), manifest)

@@ -79,10 +79,10 @@ class NanoColQwen25(NanoEmbedder, ColQwen25):
     """colpali-engine's ColQwen2.5 at nano size.
 
     Squares without anything on them are left out unless `bare` (`written_squares`). Every page is seen at two sizes,
-    whole at up to 640 squares and smaller, at up to `overview_tokens` (None: not), and keeps the vectors of both: so small
-    a tower reads print of some sizes better than others, titles best when they are reduced. And it is seen so `views`
-    times, up to len(MOVED), and its score is the mean of theirs: what is misread at one place, or at one size, is read
-    at another (`benchmarks/page_views.py`). A further view is the page moved by a part of a square
+    whole at up to 640 squares and smaller, at up to `overview_tokens` (None: not), and keeps the vectors of both: so
+    small a tower reads print of some sizes better than others, titles best when they are reduced. And it is seen so
+    `views` times, up to len(MOVED), and its score is the mean of theirs: what is misread at one place, or at one size,
+    is read at another (`benchmarks/page_views.py`). A further view is the page moved by a part of a square
     (`vrag_nb.shifting`); with `halves` the second one is its two halves, whose print is larger, where the whole page is
     shown reduced. The shorter view's vectors come again, which changes no maximum. With `frames` a chunk of a video has
     the vectors of all its frames, each seen as a page is, in place of those of its sheet (`benchmarks/films.py`).

@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import get_vision_position_ids, get_vision_window_index
 
-from vrag_nb.nano.patches import packed_patches, scaled_patches
+from vrag_nb.retrieval.image_patches import packed_patches, scaled_patches
 
 PACKED = 4096  # tokens at once, so that many frames of a video do not need masks of gigabytes on a GPU
 BARE = 4  # of 255: a square whose pixels differ less, in every channel, is bare
