@@ -31,8 +31,8 @@ from PIL import Image, ImageDraw
 
 from vrag_nb.documents.names import find_sources
 from vrag_nb.documents.pages import PrepReport, page_image, prepare_corpus
+from vrag_nb.documents.rendering import Block, count_pages, render_block
 from vrag_nb.documents.settings import RenderSettings
-from vrag_nb.documents.sources import Block, count_pages, render_block
 from vrag_nb.documents.workers import WorkerDied
 from vrag_nb.records import Page, read_pages
 

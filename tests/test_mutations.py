@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from vrag_nb.documents import pages
-from vrag_nb.documents.sources import start_worker
+from vrag_nb.documents.rendering import start_worker
 from vrag_nb.documents.workers import TaskPool, TaskRaised, TimedOut, WorkerDied
 
 BENCHMARK = Path(__file__).parents[1] / "benchmarks" / "mutations.py"

@@ -14,8 +14,8 @@ from pydantic import ValidationError
 from vrag_nb.agent.pages import PageStore
 from vrag_nb.documents.names import find_sources, resolve_questions
 from vrag_nb.documents.pages import page_image, page_path, prepare_corpus
+from vrag_nb.documents.rendering import Block, Written, render_block
 from vrag_nb.documents.settings import RenderSettings
-from vrag_nb.documents.sources import Block, Written, render_block
 from vrag_nb.documents.workers import TaskPool, WorkerDied
 from vrag_nb.folder_lock import FolderInUseError, alone_in
 from vrag_nb.records import MetaInfo, Page, Question, read_pages

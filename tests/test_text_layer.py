@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vrag_nb.documents.rendered import Rendered
 from vrag_nb.documents.settings import RenderSettings
-from vrag_nb.documents.sources import PdfSource, Rendered
+from vrag_nb.documents.sources import PdfSource
 from vrag_nb.documents.text_layer import text_layer
 
 PLACED = st.tuples(

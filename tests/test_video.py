@@ -30,8 +30,9 @@ from vrag_nb.documents.film import Film, probe
 from vrag_nb.documents.merging import Part, merge_corpora
 from vrag_nb.documents.narrated import CHUNK_SECONDS, narrate, plan
 from vrag_nb.documents.pages import page_image, prepare_corpus
+from vrag_nb.documents.rendered import SourceError
 from vrag_nb.documents.settings import RenderSettings, VideoSettings
-from vrag_nb.documents.sources import SourceError, VideoSource
+from vrag_nb.documents.sources import VideoSource
 from vrag_nb.documents.video import sample
 from vrag_nb.records import Frame, MetaInfo, Page, Question, read_pages, write_pages
 from vrag_nb.retrieval.embedders import load_embedder

@@ -15,8 +15,9 @@ from pathlib import Path
 from PIL import ExifTags, Image, UnidentifiedImageError
 
 from vrag_nb.documents.png import png_bytes
+from vrag_nb.documents.rendered import SourceError, in_words
 from vrag_nb.documents.settings import RenderSettings
-from vrag_nb.documents.sources import SourceError, in_words, picture_page
+from vrag_nb.documents.sources import picture_page
 
 SUFFIXES = {"JPEG": ".jpg", "PNG": ".png", "WEBP": ".webp"}  # what browsers show
 

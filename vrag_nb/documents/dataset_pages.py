@@ -54,8 +54,9 @@ from vrag_nb.documents.dataset_rows import (
 )
 from vrag_nb.documents.merging import QUESTIONS
 from vrag_nb.documents.pages import PrepReport, Skipped
+from vrag_nb.documents.rendered import in_words
+from vrag_nb.documents.rendering import start_worker
 from vrag_nb.documents.settings import RenderSettings
-from vrag_nb.documents.sources import in_words, start_worker
 from vrag_nb.documents.workers import TaskPool, WorkerDied, available_cores
 from vrag_nb.records import Page, Question, page_id, write_pages, write_questions
 

@@ -25,7 +25,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from vrag_nb.documents.annotations import FieldError
-from vrag_nb.documents.sources import clean_text, in_words
+from vrag_nb.documents.rendered import in_words
+from vrag_nb.documents.sources import clean_text
 
 BLOCK_ROWS = 16  # rows that are in memory, and with a worker, at once
 BUFFER = 2**20  # bytes read at once of a column

@@ -27,7 +27,7 @@ from av.error import FFmpegError
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
-from vrag_nb.documents.sources import SourceError
+from vrag_nb.documents.rendered import SourceError
 
 FORMATS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpegts,mpeg"
 USUAL_RATE = Fraction(25)  # frames a second where neither stamps nor the file say

@@ -20,7 +20,8 @@ from functools import cache, partial
 from pathlib import Path, PurePath, PurePosixPath
 
 from vrag_nb.document_names import file_of, known_suffix, safe_name, short_hash
-from vrag_nb.documents.sources import SourceError, source_for
+from vrag_nb.documents.rendered import SourceError
+from vrag_nb.documents.sources import source_for
 from vrag_nb.records import Question
 
 

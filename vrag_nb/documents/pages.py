@@ -35,15 +35,9 @@ from pydantic import BaseModel, Field, ValidationError
 from tqdm.auto import tqdm
 
 from vrag_nb.documents.names import find_sources
+from vrag_nb.documents.rendering import Block, Written, count_pages, render_block, start_worker
 from vrag_nb.documents.settings import RenderSettings, VideoSettings
-from vrag_nb.documents.sources import (
-    SOURCE_KINDS,
-    Block,
-    Written,
-    count_pages,
-    render_block,
-    start_worker,
-)
+from vrag_nb.documents.sources import SOURCE_KINDS
 from vrag_nb.documents.workers import TaskPool, TimedOut, WorkerDied, available_cores
 from vrag_nb.folder_lock import alone_in
 from vrag_nb.records import Page, page_id, write_pages

@@ -20,8 +20,8 @@ from av.video.frame import VideoFrame
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from vrag_nb.documents.film import Film, decode, probe
+from vrag_nb.documents.rendered import Rendered, SourceError, Still
 from vrag_nb.documents.settings import RenderSettings, VideoSettings
-from vrag_nb.documents.sources import Rendered, SourceError, Still
 from vrag_nb.records import timed
 
 Box = tuple[int, int, int, int]
