@@ -21,10 +21,11 @@ from vrag_nb.agent.observers import Settings
 from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.policy import Generation
 from vrag_nb.evaluation.baselines import Context, find_system
+from vrag_nb.notebook_files import declared_parameters
 from vrag_nb.paths import REPOSITORY
 from vrag_nb.profiles import RUNS_FILE, load_profile, profile_names
 from vrag_nb.records import Question
-from vrag_nb.runs import declared_parameters, load_run
+from vrag_nb.run_plan import load_run
 
 DOCS = sorted((REPOSITORY / "docs").glob("*.md"))
 BENCHMARKS = REPOSITORY / "benchmarks"

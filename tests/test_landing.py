@@ -13,10 +13,10 @@ import pytest
 from safetensors.numpy import save_file
 from test_runs import WRITES, YAML, write_notebook
 
-from vrag_nb import runs
+from vrag_nb import run_plan
 from vrag_nb.display import landing
 from vrag_nb.paths import REPOSITORY
-from vrag_nb.runs import load_run, plan_run
+from vrag_nb.run_plan import load_run, plan_run
 
 TARGET = re.compile(r"\]\(([^)]+)\)")
 FIRST = "# 01 · First | things\n\nWords.\n\n**Reads** the `input`,\nall of it. **Writes** `first.txt`.\n\nMore."
@@ -30,7 +30,7 @@ def targets(table: str) -> list[str]:
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A repository of two notebooks and a run, nothing executed."""
     folder = tmp_path / "notebooks"
-    monkeypatch.setattr(runs, "NOTEBOOKS", folder)
+    monkeypatch.setattr(run_plan, "NOTEBOOKS", folder)
     write_notebook(folder, "01_first", WRITES)
     write_notebook(folder, "02_second", "print('second')")
     write_notebook(folder, "index", "print('no number')")

@@ -20,7 +20,8 @@ from rich.console import Console
 from vrag_nb.agent.trajectory import read_trajectories
 from vrag_nb.paths import REPOSITORY
 from vrag_nb.profiles import RUNS_FILE, load_profile
-from vrag_nb.runs import Step, execute_step, load_run, plan_run
+from vrag_nb.run_plan import Step, load_run, plan_run
+from vrag_nb.runs import execute_step
 
 pytestmark = pytest.mark.notebook
 RUN = "nano-test"

@@ -16,10 +16,13 @@ import pytest
 import yaml
 from rich.console import Console
 
-from vrag_nb import run_pages, runs
+from vrag_nb import run_pages, run_plan
 from vrag_nb.folder_lock import FolderInUseError, alone_in
+from vrag_nb.notebook_files import declared_parameters
+from vrag_nb.paths import REPOSITORY
 from vrag_nb.profiles import RUNS_FILE, ProfileError
-from vrag_nb.runs import RunError, declared_parameters, execute_run, load_run, plan_run
+from vrag_nb.run_plan import load_run, plan_run
+from vrag_nb.runs import RunError, execute_run
 
 YAML = """
 profiles:
@@ -56,7 +59,7 @@ def write_notebook(folder: Path, name: str, *cells: str, parameters: str = PARAM
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A runs file with two notebooks, the second needing the first."""
-    monkeypatch.setattr(runs, "NOTEBOOKS", tmp_path / "notebooks")
+    monkeypatch.setattr(run_plan, "NOTEBOOKS", tmp_path / "notebooks")
     write_notebook(tmp_path / "notebooks", "01_first", WRITES)
     write_notebook(tmp_path / "notebooks", "02_second", "print('second')")
     (tmp_path / "input").write_text("1")
@@ -87,7 +90,7 @@ def test_a_run_leaves_copies_pages_index_and_provenance_and_is_then_up_to_date(w
     assert about["notebooks"]["01_first"]["parameters"]["word"] == "hello"
     assert {"commit", "versions", "hardware"} <= about.keys()
     assert (results / ".state" / ".gitignore").read_text() == "*\n"
-    assert str(runs.REPOSITORY) not in (results / "01_first.ipynb").read_text()
+    assert str(REPOSITORY) not in (results / "01_first.ipynb").read_text()
     assert run(world).count("up to date") == 2
 
 
@@ -108,12 +111,18 @@ def test_what_changed_and_what_needs_it_is_stale(world: Path) -> None:
 
 
 def test_what_parameters_name_counts(world: Path) -> None:
-    """Checkpoints that are compared, another profile, and data sets that lie outside of the results."""
+    """Checkpoints that are compared, by their content or by the notebook of the run that makes them; another profile;
+    data sets that lie outside of the results."""
     parameters = f'{PARAMETERS}\ncompare: dict = {{}}\nmemory_profile: str = "q"\nrun_folder: str = "{world}/runs"'
     write_notebook(world / "notebooks", "02_second", "print('second')", parameters=parameters)
     file = world / "runs.yaml"
-    text = file.read_text().replace("02_second: {}", f"02_second: {{compare: {{own: {world}/weights}}}}")
-    text = text.replace("02_second: {needs: [01_first]}", '02_second: {outputs: ["{run_folder}/data"]}')
+    text = file.read_text().replace(
+        "02_second: {}", f"02_second: {{compare: {{own: {world}/weights, made: {world}/results/first.txt}}}}"
+    )
+    text = text.replace(
+        "02_second: {needs: [01_first]}",
+        "02_second: {inputs: ['{compare}'], outputs: ['{run_folder}/data'], profiles: [memory_profile]}",
+    )
     file.write_text(text.replace("profiles:\n", "profiles:\n  q: {extends: p}\n"))
     for name in ("weights", "runs"):
         (world / name).mkdir()
@@ -130,6 +139,10 @@ def test_what_parameters_name_counts(world: Path) -> None:
     assert stale(world) == []
     file.write_text(file.read_text().replace("q: {extends: p}", "q: {extends: p, legible_only: true}"))
     assert stale(world) == ["02_second"]
+    file.write_text(file.read_text().replace("legible_only: true", "legible_only: false"))
+    assert stale(world) == []
+    file.write_text(file.read_text().replace("word: hello", "word: hi"))
+    assert stale(world) == ["01_first", "02_second"]
 
 
 def test_where_a_document_lies_in_its_folder_counts_and_where_the_folder_lies_does_not(world: Path) -> None:
@@ -178,7 +191,7 @@ def test_documents_questions_and_prompt_of_ones_own_count(world: Path) -> None:
 
 def test_nothing_imports_the_recipe() -> None:
     """A notebook that does not name `vrag_nb.nano` is up to date whatever changes there."""
-    package = runs.REPOSITORY / "vrag_nb"
+    package = REPOSITORY / "vrag_nb"
     others = [path for path in package.rglob("*.py") if path.relative_to(package).parts[0] != "nano"]
     assert [path for path in others if re.search(r"(from|import) vrag_nb\.nano\b", path.read_text())] == []
 
@@ -259,6 +272,11 @@ def test_executed_copies_keep_no_widget_and_no_path(world: Path) -> None:
         ("profile: p\n", "profile: q\n", "there is no profile 'q'"),
         ("    results: ", "    result: ", "run r, field results: Field required"),
         ("needs: [01_first]", "need: [01_first]", r"notebook 02_second, field need: Extra"),
+        (
+            "needs: [01_first]",
+            "profiles: [other]",
+            r"names 'other', no parameter of the notebook; known: results_folder",
+        ),
         ("{results}/first", "{resluts}/first", "names 'resluts'"),
     ],
 )
@@ -345,7 +363,7 @@ def test_a_run_may_be_called_by_a_number(world: Path) -> None:
         load_run("r", file)
 
 
-@pytest.mark.parametrize("name", yaml.safe_load((runs.REPOSITORY / RUNS_FILE).read_text(encoding="utf-8"))["runs"])
+@pytest.mark.parametrize("name", yaml.safe_load((REPOSITORY / RUNS_FILE).read_text(encoding="utf-8"))["runs"])
 def test_shipped_runs_fit_their_notebooks(name: str) -> None:
     run = load_run(name)
     assert [step.name for step in plan_run(run)] == list(run.notebooks)

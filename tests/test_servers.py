@@ -20,10 +20,12 @@ from pydantic import ValidationError
 from rich.console import Console
 from test_runs import PARAMETERS, write_notebook
 
-from vrag_nb import runs
+from vrag_nb import run_plan
+from vrag_nb.paths import REPOSITORY
 from vrag_nb.profile_files import ProfileError, first_problem
 from vrag_nb.profiles import Profile, load_profile
-from vrag_nb.runs import RunError, execute_run, load_run, plan_run
+from vrag_nb.run_plan import load_run, plan_run
+from vrag_nb.runs import RunError, execute_run
 from vrag_nb.servers import guard
 from vrag_nb.servers.addresses import named_servers, with_addresses
 from vrag_nb.servers.declared import ServerPart
@@ -283,7 +285,7 @@ str(load_profile("p", Path(results_folder).parent / "runs.yaml").load_policy()._
 
 @pytest.fixture
 def world(tmp_path: Path, talks: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setattr(runs, "NOTEBOOKS", tmp_path / "notebooks")
+    monkeypatch.setattr(run_plan, "NOTEBOOKS", tmp_path / "notebooks")
     monkeypatch.setenv("OPENAI_API_KEY", "k")
     write_notebook(tmp_path / "notebooks", "02_second", ASKS)
     (tmp_path / "runs.yaml").write_text(YAML.format(here=tmp_path, script=talks))
@@ -350,10 +352,10 @@ DRIVER = """
 import signal
 import sys
 from pathlib import Path
-from vrag_nb import runs
+from vrag_nb import run_plan, runs
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job is started deaf to it
 world = Path(sys.argv[1])
-runs.NOTEBOOKS = world / "notebooks"
+run_plan.NOTEBOOKS = world / "notebooks"
 runs.execute_run("r", world / "runs.yaml")
 """
 
@@ -362,7 +364,7 @@ runs.execute_run("r", world / "runs.yaml")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_nothing_stays_behind_an_interrupted_or_killed_run(world: Path, number: signal.Signals) -> None:
     write_notebook(world / "notebooks", "02_second", ASKS, "import time\ntime.sleep(600)", parameters=PARAMETERS)
-    environment = {**os.environ, "PYTHONPATH": str(runs.REPOSITORY)}
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     driver = subprocess.Popen([sys.executable, "-c", DRIVER, str(world)], env=environment, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
     while not (world / "results" / "pids").is_file() and driver.poll() is None:

@@ -16,7 +16,7 @@ import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import nbformat
 from jupyter_core.utils import ensure_async, ensure_event_loop
@@ -29,9 +29,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from vrag_nb.paths import REPOSITORY
-
-if TYPE_CHECKING:
-    from vrag_nb.runs import Run, Step
+from vrag_nb.run_plan import Run, Step
 
 _WIDGET = "application/vnd.jupyter.widget-view+json"
 _ENGINE = "vrag-live"

@@ -18,10 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
+from vrag_nb.notebook_files import read_notebook
 from vrag_nb.paths import REPOSITORY, project_path
 from vrag_nb.profile_files import ProfileError, read_section
 from vrag_nb.profiles import RUNS_FILE
-from vrag_nb.runs import load_run, plan_run, read_notebook
+from vrag_nb.run_plan import load_run, plan_run
 
 _READS_WRITES = re.compile(r"\*\*Reads\*\*\s*(.+?)\s*\*\*Writes\*\*\s*(.+?)(?=\n\s*\n|\Z)", re.DOTALL)
 _DOCUMENTS = ("README.md", "docs/*.md", "data/*/README.md", "data/tables/SOURCES.md")
