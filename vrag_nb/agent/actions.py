@@ -10,7 +10,7 @@ VRAG-RL paper's prose and its code disagree on the name), a missing closing tag,
 or inside a JSON list, text around the tags. Rules:
 
 - the first action wins; the rest of the text is ignored;
-- a tag mentioned inside `<think>` counts only when there is no action outside;
+- a tag mentioned inside `<think>` counts only when there is no action outside (`agent.thinking`);
 - a box is ordered (x1 <= x2, y1 <= y2) but not clipped: it is in *shown pixels*, and only `agent.geometry` knows the
   image. A box without area is invalid;
 - `parse` never raises. What cannot be read becomes an invalid action whose `problem` is told to the model.
@@ -30,14 +30,14 @@ from typing import Literal, NamedTuple
 
 from pydantic import BaseModel
 
+from vrag_nb.agent import thinking
+from vrag_nb.agent.thinking import Span, in_ascii, inside
+
 Box = tuple[float, float, float, float]
 
-# Same length before and after, so that a position in the translated text is a position in the original.
-_ASCII_TAGS = str.maketrans({"\uff1c": "<", "\uff1e": ">", "\uff0f": "/", "\u3008": "<", "\u3009": ">"})
 _TAG = re.compile(r"<\s{0,3}(/?)\s{0,3}(think|search|bbox|region|answer)\s{0,3}>", re.IGNORECASE)
 _CLOSING = re.compile(r"<\s{0,3}/\s{0,3}(search|bbox|region|answer|tool_call)\s{0,3}>", re.IGNORECASE)
 _CALL = re.compile(r"<\s{0,3}(/?)\s{0,3}tool_call\s{0,3}>", re.IGNORECASE)
-_END_OF_TURN = re.compile(r"<\|(im_end|endoftext)\|>")
 _PARTIAL_CLOSE = re.compile(r"<(/[a-z]{0,6})?\Z", re.IGNORECASE)
 _QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'")
 _NUMBER = r"(?<![\w.])[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]{1,3})?"
@@ -74,13 +74,12 @@ class _Tag(NamedTuple):
 
 def parse(text: str) -> tuple[str, Action]:
     """Read (thought, action) from a model's turn. Never raises; see the module's docstring for the rules."""
-    text = _end_turn(text.encode("utf-8", "replace").decode("utf-8"))  # lone surrogates are no text
-    tags = _tags(text)
-    thinking = _think_spans(tags, len(text))
-    opening = _first_action(tags, thinking)
+    text = thinking.own_turn(text)
+    tags, thoughts = _tags(text), thinking.spans(text)
+    opening = _first_action(tags, thoughts)
     if opening is None:
-        return _thought(text, thinking, len(text)), _invalid("no action was found.")
-    thought = _thought(text, thinking, opening.start)
+        return thinking.thought(text, thoughts, len(text)), _invalid("no action was found.")
+    thought = thinking.thought(text, thoughts, opening.start)
     return thought, _read(_KINDS[opening.name], _content(text, tags, opening))
 
 
@@ -89,31 +88,17 @@ def end_of_action(text: str) -> int | None:
 
     A tag that is quoted in a thought ends nothing, once the thought is closed.
     """
-    return next(_ends_of_actions(text, _think_spans(_tags(text), None)), None)
-
-
-def outside_thinking(text: str) -> str:
-    """The text with every closed thought blanked out, all else in its place: there an action of one's own is found."""
-    signs = list(text)
-    for start, end in _think_spans(_tags(text), None):
-        signs[start:end] = " " * (end - start)
-    return "".join(signs)
-
-
-def thoughts(text: str) -> str:
-    """The thoughts of a text; without think tags, the text itself."""
-    return _thought(text, _think_spans(_tags(text), len(text)), len(text))
+    return next(_ends_of_actions(text, thinking.closed_spans(text)), None)
 
 
 def close_action(text: str) -> str:
     """Add the closing tag to an action or call left open: servers that drop the stop string hand over such texts."""
-    text = _end_turn(text)
-    tags = _tags(text)
-    thinking, closed = _think_spans(tags, len(text)), _think_spans(tags, None)
+    text = thinking.own_turn(text)
+    tags, thoughts, closed = _tags(text), thinking.spans(text), thinking.closed_spans(text)
     opening = _first_action(tags, closed)
-    if _call_left_open(text, thinking) and (opening is None or _inside(opening.start, thinking)):
+    if _call_left_open(text, thoughts) and (opening is None or inside(opening.start, thoughts)):
         return f"{text}</tool_call>"
-    if opening is None or _inside(opening.start, closed):  # a thought that is over left nothing open
+    if opening is None or inside(opening.start, closed):  # a thought that is over left nothing open
         return text
     if any(end > opening.end for end in _ends_of_actions(text, closed)):
         return text
@@ -129,7 +114,7 @@ def rewrite_box(text: str, convert: Callable[[Box], Box]) -> str:
     if action.kind != "bbox" or action.box is None:
         return text
     tags = _tags(text)
-    opening = _first_action(tags, _think_spans(tags, len(text)))
+    opening = _first_action(tags, thinking.spans(text))
     if opening is None:
         return text
     start, end = _content_span(text, tags, opening)
@@ -137,69 +122,26 @@ def rewrite_box(text: str, convert: Callable[[Box], Box]) -> str:
     return f"{text[:start]}[{numbers}]{text[end:]}"
 
 
-def _end_turn(text: str) -> str:
-    match = _END_OF_TURN.search(text)
-    return text[: match.start()] if match else text
-
-
 def _tags(text: str) -> list[_Tag]:
-    matches = _TAG.finditer(text.translate(_ASCII_TAGS))
-    return [_Tag(m.start(), m.end(), bool(m[1]), m[2].lower()) for m in matches]
+    return [_Tag(m.start(), m.end(), bool(m[1]), m[2].lower()) for m in _TAG.finditer(in_ascii(text))]
 
 
-def _think_spans(tags: list[_Tag], length: int | None) -> list[tuple[int, int]]:
-    """Spans of thinking, tags included; a leading `</think>` closes one from 0.
-
-    An unclosed one runs to `length`, the end of the text, and is left out where that is None.
-    """
-    spans: list[tuple[int, int]] = []
-    start: int | None = None
-    for tag in (tag for tag in tags if tag.name == "think"):
-        if not tag.closing:
-            start = tag.start if start is None else start
-        elif start is not None:
-            spans.append((start, tag.end))
-            start = None
-        elif not spans:
-            spans.append((0, tag.end))  # the chat template had written the opening tag already
-    if start is not None and length is not None:
-        spans.append((start, length))
-    return spans
-
-
-def _ends_of_actions(text: str, thinking: list[tuple[int, int]]) -> Iterator[int]:
+def _ends_of_actions(text: str, thoughts: list[Span]) -> Iterator[int]:
     """The positions after the closing tags of actions and tool calls that stand outside of the thinking."""
-    matches = _CLOSING.finditer(text.translate(_ASCII_TAGS))
-    return (match.end() for match in matches if not _inside(match.start(), thinking))
+    matches = _CLOSING.finditer(in_ascii(text))
+    return (match.end() for match in matches if not inside(match.start(), thoughts))
 
 
-def _first_action(tags: list[_Tag], thinking: list[tuple[int, int]]) -> _Tag | None:
+def _first_action(tags: list[_Tag], thoughts: list[Span]) -> _Tag | None:
     openings = [tag for tag in tags if tag.name != "think" and not tag.closing]
-    outside = [tag for tag in openings if not _inside(tag.start, thinking)]
+    outside = [tag for tag in openings if not inside(tag.start, thoughts)]
     return next(iter(outside or openings), None)
 
 
-def _inside(place: int, spans: list[tuple[int, int]]) -> bool:
-    return any(start <= place < end for start, end in spans)
-
-
-def _call_left_open(text: str, thinking: list[tuple[int, int]]) -> bool:
+def _call_left_open(text: str, thoughts: list[Span]) -> bool:
     """Whether a tool call was begun outside of the thinking, and not ended."""
-    found = list(_CALL.finditer(text.translate(_ASCII_TAGS)))
-    return bool(found) and not found[-1][1] and not _inside(found[-1].start(), thinking)
-
-
-def _thought(text: str, thinking: list[tuple[int, int]], end: int) -> str:
-    """The thinking before position `end`; without think tags, whatever stands before the action."""
-    spans = [(start, min(stop, end)) for start, stop in thinking if start < end] or [(0, end)]
-    pieces = []
-    for start, stop in spans:
-        piece = text[start:stop]
-        inner = [tag for tag in _tags(piece) if tag.name == "think"]
-        for tag in reversed(inner):
-            piece = piece[: tag.start] + piece[tag.end :]
-        pieces.append(piece.strip())
-    return "\n".join(piece for piece in pieces if piece)
+    found = list(_CALL.finditer(in_ascii(text)))
+    return bool(found) and not found[-1][1] and not inside(found[-1].start(), thoughts)
 
 
 def _content_span(text: str, tags: list[_Tag], opening: _Tag) -> tuple[int, int]:

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import re
 
-from vrag_nb.agent.actions import Action, outside_thinking, thoughts
+from vrag_nb.agent import thinking
+from vrag_nb.agent.actions import Action
 from vrag_nb.agent.environment import Environment
 from vrag_nb.agent.geometry import View
 from vrag_nb.agent.observers import CropObserver, InvalidAction, Observer, SearchObserver, Session, Settings
@@ -73,11 +74,13 @@ class SelectEnvironment(Environment):
         if action is None:
             return None
         turn = session.turns[-1]
-        said = outside_thinking(turn.text)
+        said = thinking.outside(turn.text)
         found = _SELECT.search(said)
         if found is None or self.parse(said[: found.start()])[1].kind != "invalid":  # another action came first
             return action
-        turn.thought, turn.action = thoughts(turn.text[: found.start()]), self._selection(session, found[1])
+        thoughts = thinking.spans(turn.text)
+        turn.thought = thinking.thought(turn.text, thoughts, found.start())
+        turn.action = self._selection(session, found[1])
         return turn.action
 
     def _selection(self, session: Session, number: str) -> Action:
