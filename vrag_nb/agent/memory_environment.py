@@ -53,8 +53,9 @@ PROMPTS: dict[MemoryKind, str] = {
 
 
 def default_prompt(settings: MemorySettings) -> str:
-    """The template of a kind of memory; where videos are kept, one that tells of their key seconds."""
-    return "vimrag_video" if settings.keeps_items and "video" in settings.items else PROMPTS[settings.memory]
+    """The template of a kind of memory; where items are kept that have to be told of, such as videos, theirs."""
+    told = [kind.prompt for kind in kinds_of(settings) if kind.prompt and settings.keeps_items]
+    return told[0] if told else PROMPTS[settings.memory]
 
 
 class MemoryEnvironment(TurnTaking[MemorySession]):
