@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vrag_nb.agent.actions import Action, close_action, end_of_action, outside_thinking, parse, rewrite_box, thoughts
+from vrag_nb.agent.actions import Action, close_action, end_of_action, parse, rewrite_box
+from vrag_nb.agent.thinking import closed_spans, outside, spans, thought
 
 SEARCH = "<think>Where is it?</think>\n<search>sales 2019</search>"
 
@@ -135,11 +136,12 @@ def test_what_a_closed_thought_quotes_neither_ends_a_turn_nor_is_left_open() -> 
 
 
 def test_thinking_and_what_is_outside_of_it() -> None:
-    text = "<think>one <search>q</search></think> a <think>two</think> b <think>open"
-    assert outside_thinking(text).split() == ["a", "b", "<think>open"]
-    assert outside_thinking(text).index("a") == text.index(" a ") + 1
-    assert thoughts(text) == "one <search>q</search>\ntwo\nopen"
-    assert thoughts(" plain ") == "plain"
+    text = "<think>one <search>q</search></think> a < Think >two\uff1c/think\uff1e b <think>open"
+    assert outside(text).split() == ["a", "b"]
+    assert outside(text).index("a") == text.index(" a ") + 1
+    assert thought(text, spans(text), len(text)) == "one <search>q</search>\ntwo\nopen"
+    assert thought(" plain ", [], 7) == "plain"
+    assert len(spans(text)) == len(closed_spans(text)) + 1 == 3
 
 
 CALL = '<think>so</think>\n<tool_call>{"name": "add_search_node", "arguments": {"query": "q"}}</tool_call>'

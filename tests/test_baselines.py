@@ -141,7 +141,7 @@ def test_select_shows_three_small_pages_and_then_one(tiny_corpus, engine, tmp_pa
         "<answer>42</answer>",
     ]
     one, had = run("select_page", tiny_corpus, engine, script, tmp_path)
-    assert kinds(one) == ["invalid", "search", "bbox", "bbox", "answer"]
+    assert kinds(one) == ["invalid", "search", "select", "bbox", "answer"]
     small = one.turns[1].observations
     assert [seen.page_id for seen in small] == ["alpha_1", "alpha_2", "alpha_3"] == one.retrieved_page_ids
     assert "".join(part.text if hasattr(part, "text") else "*" for part in had[2][-1].parts) == "[1] *[2] *[3] *"
@@ -149,7 +149,7 @@ def test_select_shows_three_small_pages_and_then_one(tiny_corpus, engine, tmp_pa
     assert (selected.kind, selected.page_id, selected.crop_box) == ("crop", "alpha_2", (0, 0, 600, 338))
     assert 4 * small[1].image_tokens <= 160 < 160 + selected.image_tokens
     assert selected.image_tokens > 3 * small[1].image_tokens
-    assert one.turns[2].action.box == (0, 0, *small[1].shown_size)
+    assert (one.turns[2].action.argument, one.settings["actions"][0].split(":")[1]) == ("2", "Select")
     assert one.turns[2].thought == "The <select>3</select>rd? No, the second."
     cropped = one.turns[3].observations[0]
     width, height = selected.shown_size
@@ -181,7 +181,7 @@ def test_what_a_thought_mentions_overrides_no_selection(tiny_corpus, engine, tmp
     thought = "Is it <answer>4</answer>, or <bbox>[1, 2, 3, 4]</bbox>? Not <select>3</select>."
     script = ["<search>a</search>", f"<think>{thought}</think><select>2</select>", "<answer>42</answer>"]
     one, _ = run("select_page", tiny_corpus, engine, script, tmp_path)
-    assert (kinds(one), one.answer) == (["search", "bbox", "answer"], "42")
+    assert (kinds(one), one.answer) == (["search", "select", "answer"], "42")
     assert one.turns[1].observation.page_id == "alpha_2"
     assert one.turns[1].thought == thought
 

@@ -14,13 +14,12 @@ from pathlib import Path
 import nbformat
 import pytest
 import yaml
-from conftest import PAGE_IDS, RankedEngine, ScriptedPolicy, make_question
+from conftest import RankedEngine, make_question
 
 from vrag_nb import __main__ as cli
+from vrag_nb.agent.environment import Environment
 from vrag_nb.agent.observers import Settings
-from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.policy import Generation
-from vrag_nb.evaluation.baselines import Context, find_system
 from vrag_nb.notebook_files import declared_parameters
 from vrag_nb.paths import REPOSITORY
 from vrag_nb.profiles import RUNS_FILE, load_profile, profile_names
@@ -98,20 +97,22 @@ def test_a_thought_turns_no_page_and_a_session_that_failed_fails_alone(
     [content] = [one for one in python_blocks(REPOSITORY / "docs/extending.md") if one.startswith("# next_page.py\n")]
     (tmp_path / "next_page.py").write_text(content, encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
-    context = Context(ScriptedPolicy([]), RankedEngine(), PageStore(tiny_corpus), Settings(), "nano", progress=False)
-    environment = find_system("next_page:NextPage").environment(context)
+    settings = Settings(actions=("next_page:NextPage",))
+    environment = Environment(RankedEngine(), tiny_corpus, settings, "nano")
     monkeypatch.delitem(sys.modules, "next_page")
     session, failing = (environment.start(make_question(uid)) for uid in ("a", "b"))
     environment.advance([failing, session], [Generation.failed("gone"), Generation("<search>q</search>")])
     assert (failing.error, session.error) == ("policy: gone", None)
     for text in (
-        "<think>Not <answer>41</answer>.</think><next/>",
-        "<think>Or <next/>?</think><search>q</search>",
-        "<think>Or <next/>?</think><bbox>top</bbox>",
+        "<think>Not <answer>41</answer>.</think><next></next>",
+        "<think>Or <next></next>?</think><search>q</search>",
+        "<think>Or <next></next>?</think><bbox>top</bbox>",
     ):
         environment.advance([session], [Generation(text)])
-    assert [turn.action.kind for turn in session.turns] == ["search", "search", "search", "invalid"]
-    assert [[hit.page_id for hit in turn.hits] for turn in session.turns[1:]] == [["alpha_2"], PAGE_IDS, []]
+    assert [turn.action.kind for turn in session.turns] == ["search", "next", "search", "invalid"]
+    assert [seen.page_id for turn in session.turns[1:3] for seen in turn.observations] == ["alpha_2", "alpha_3"]
+    assert "<next></next> shows" in session.prompt
+    assert session.conversation[-1].text.count("<next></next> shows") == 1
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(REPOSITORY).as_posix())

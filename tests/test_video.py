@@ -18,7 +18,7 @@ from PIL import Image
 from tiny_checkpoints import make_checkpoint
 
 from vrag_nb.agent.memory_environment import MemoryEnvironment
-from vrag_nb.agent.memory_items import KINDS, VideoKind, kinds_of, nearest_frames, observations
+from vrag_nb.agent.memory_items import KINDS, kinds_of, nearest_frames, observations
 from vrag_nb.agent.memory_records import Remembered
 from vrag_nb.agent.memory_replay import contexts
 from vrag_nb.agent.memory_session import MemorySettings
@@ -401,21 +401,15 @@ def test_a_search_shows_frames_under_their_seconds_within_one_image_budget(corpu
     assert observations(KINDS["video"], store.page("scan_1"), "Video 1", SMALL) == []
 
 
-def test_a_chunk_in_one_image_is_its_sheet(corpus):
-    store = PageStore(corpus)
-    seen = VideoKind().offer(store.page("talk_1"), "Video 1", SMALL)
-    assert (seen.crop_box, seen.caption) == (None, "\nVideo 1, 0.0 s to 2.0 s:\n")
-    assert seen.shown_size[0] * seen.shown_size[1] <= SMALL.max_pixels
-
-
 def test_beside_videos_pictures_are_pages_alone(corpus):
     store = PageStore(corpus)
     image, video = kinds_of(SMALL)
-    assert image.offer(store.page("talk_1"), "Picture 1", SMALL) is None
-    assert image.offer(store.page("scan_1"), "Picture 1", SMALL) is not None
-    assert video.offer(store.page("talk_1"), "Video 1", SMALL) is not None
+    assert observations(image, store.page("talk_1"), "Picture 1", SMALL) == []
+    assert len(observations(image, store.page("scan_1"), "Picture 1", SMALL)) == 1
+    assert len(observations(video, store.page("talk_1"), "Video 1", SMALL)) > 1
     (alone,) = kinds_of(MemorySettings())
-    assert alone.offer(store.page("talk_1"), "Picture 1", SMALL) is not None, "without videos a chunk is a picture"
+    [sheet] = observations(alone, store.page("talk_1"), "Picture 1", MemorySettings())
+    assert sheet.crop_box is None, "without videos a chunk is a picture"
 
 
 class SheetsOnly:

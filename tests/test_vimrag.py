@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from PIL import Image as PILImage
 from test_policies import Endpoint
 
+from vrag_nb.agent import memory_items
 from vrag_nb.agent.memory_environment import PROMPTS, MemoryEnvironment
 from vrag_nb.agent.memory_graph import ANSWER, ROOT, MemoryGraph
-from vrag_nb.agent.memory_items import labelled
+from vrag_nb.agent.memory_items import TextKind, labelled
 from vrag_nb.agent.memory_records import Offered
 from vrag_nb.agent.memory_replay import contexts
 from vrag_nb.agent.memory_session import MemorySession, MemorySettings
@@ -28,11 +29,11 @@ from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.policy import Conversation, Generation, Text
 from vrag_nb.agent.rollout import rollout
 from vrag_nb.agent.search_client import SearchClient
-from vrag_nb.agent.trajectory import Trajectory, read_trajectories
+from vrag_nb.agent.trajectory import Observation, Trajectory, read_trajectories
 from vrag_nb.agent.vimrag import MODEL_OPTIONS, Event, VimRAG, as_question
 from vrag_nb.evaluation.per_question import conduct
 from vrag_nb.learning.rewards import validity
-from vrag_nb.records import Hit, Question
+from vrag_nb.records import Hit, Page, Question
 from vrag_nb.retrieval import server
 from vrag_nb.retrieval.bm25 import Bm25
 from vrag_nb.retrieval.engine import SearchEngine, build_index
@@ -687,3 +688,20 @@ def test_requests_carry_pictures_and_are_made_side_by_side(agent_endpoint: Agent
     assert request["messages"][2]["content"][1]["image_url"]["url"].startswith("data:image/jpeg;base64,")
     assert request["seed"] < 2**31
     policy.close()
+
+
+def test_a_further_kind_of_item_is_one_more_class(tiny_corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Heading(TextKind):
+        name, word, called = "heading", "Heading", ("title",)
+
+        def offer(self, page: Page, label: str, settings: MemorySettings) -> list[Observation]:
+            [whole] = super().offer(page, label, settings)
+            return [whole.model_copy(update={"text": whole.text.split()[0]})]
+
+    monkeypatch.setitem(memory_items.KINDS, "heading", Heading())  # type: ignore[arg-type]
+    environment = make(tiny_corpus, items=("heading",), memory="multimodal")
+    session, _, read = play(environment, look("a"), note("s", Title_1=4), reply("a"))
+    assert "Heading 1:" in read[1][-1].text
+    assert [one.kind for one in session.graph["a"].items] == ["heading"]
+    again = Trajectory.model_validate_json(environment.finish(session).model_dump_json())
+    assert again.turns[0].memory == session.turns[0].memory

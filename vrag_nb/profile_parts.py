@@ -87,8 +87,8 @@ class PolicyPart(Part):
 
 
 class VRAGPart(Part):
-    """VRAG-RL's agent: search, crop, answer. The prompt template's name or path, and the fields of
-    `agent.observers.Settings` that a profile may set."""
+    """VRAG-RL's agent: search, crop, answer, and further `actions` as `module:Class` (`agent.action_kinds`). The prompt
+    template's name or path, and the fields of `agent.observers.Settings` that a profile may set."""
 
     kind: Literal["vrag"] = Field(default="vrag", exclude=True)  # dumped parts are told apart by their fields
     prompt: str = "vrag"
@@ -100,6 +100,7 @@ class VRAGPart(Part):
     max_pixels: int = Field(default=512 * 784, ge=784)
     factor: int = Field(default=28, ge=1)  # the side of an image token in pixels; Qwen3-VL's is 32
     caption: str = ""
+    actions: tuple[str, ...] = Field(default=(), exclude_if=lambda names: not names)  # none: as before there were any
 
 
 class VimRAGPart(Part):

@@ -253,11 +253,17 @@ class Profile(Part):
             raise ProfileError(f"profile {self.name}, field {field}: {str(error).splitlines()[0]}") from error
 
     def settings(self) -> Settings:
-        """What VRAG's task is: the `agent` part without the prompt. Raises ProfileError for another kind of agent."""
+        """What VRAG's task is: the `agent` part without the prompt. Raises ProfileError for another kind of agent, or
+        an action that is not there."""
+        from vrag_nb.agent.action_kinds import grammar_with, load_kinds
         from vrag_nb.agent.observers import Settings
 
         if not isinstance(self.agent, VRAGPart):
             raise self._other_agent("this works on VRAG's turns of search, crop and answer")
+        try:
+            grammar_with(load_kinds(self.agent.actions))
+        except ValueError as error:
+            raise ProfileError(f"profile {self.name}, field agent.actions: {error}") from error
         return Settings(**self.agent.model_dump(exclude={"prompt"}))
 
     @property
@@ -289,7 +295,7 @@ class Profile(Part):
         from vrag_nb.agent.vrag import VRAG
 
         policy, engine = policy or self.load_policy(), engine or self.search_engine()
-        settings = self.agent.model_dump(exclude={"prompt"})
+        settings = self.task().model_dump()
         if isinstance(self.agent, VRAGPart):
             return VRAG(policy, engine, self.corpus_folder, self.agent.prompt, **settings)
         return VimRAG(policy=policy, engine=engine, corpus=self.corpus_folder, prompt=self.agent.prompt, **settings)

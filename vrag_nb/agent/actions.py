@@ -5,12 +5,15 @@ A model's turn is free text that should hold a thought and one action:
     <think>...</think>
     <search>query</search>  |  <bbox>[x1, y1, x2, y2]</bbox>  |  <answer>...</answer>
 
+A `Grammar` may know further actions, each by its tag and what reads its argument (`agent.action_kinds`). A conversation
+carries its grammar (`agent.policy.grammar_of`), so that a policy ends turns where its environment's actions end.
+
 `parse` reads what models really emit: tags in any case or with full-width brackets, `<region>` for `<bbox>` (the
 VRAG-RL paper's prose and its code disagree on the name), a missing closing tag, boxes in parentheses, without brackets
 or inside a JSON list, text around the tags. Rules:
 
 - the first action wins; the rest of the text is ignored;
-- a tag mentioned inside `<think>` counts only when there is no action outside;
+- a tag mentioned inside `<think>` counts only when there is no action outside (`agent.thinking`);
 - a box is ordered (x1 <= x2, y1 <= y2) but not clipped: it is in *shown pixels*, and only `agent.geometry` knows the
   image. A box without area is invalid;
 - `parse` never raises. What cannot be read becomes an invalid action whose `problem` is told to the model.
@@ -25,44 +28,80 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Iterator
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
+
+from vrag_nb.agent import thinking
+from vrag_nb.agent.thinking import Span, in_ascii, inside
 
 Box = tuple[float, float, float, float]
 
-# Same length before and after, so that a position in the translated text is a position in the original.
-_ASCII_TAGS = str.maketrans({"\uff1c": "<", "\uff1e": ">", "\uff0f": "/", "\u3008": "<", "\u3009": ">"})
-_TAG = re.compile(r"<\s{0,3}(/?)\s{0,3}(think|search|bbox|region|answer)\s{0,3}>", re.IGNORECASE)
-_CLOSING = re.compile(r"<\s{0,3}/\s{0,3}(search|bbox|region|answer|tool_call)\s{0,3}>", re.IGNORECASE)
 _CALL = re.compile(r"<\s{0,3}(/?)\s{0,3}tool_call\s{0,3}>", re.IGNORECASE)
-_END_OF_TURN = re.compile(r"<\|(im_end|endoftext)\|>")
-_PARTIAL_CLOSE = re.compile(r"<(/[a-z]{0,6})?\Z", re.IGNORECASE)
 _QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'")
 _NUMBER = r"(?<![\w.])[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]{1,3})?"
 _NUMBERS = re.compile(_NUMBER)
 _FOUR_IN_BRACKETS = re.compile(r"[\[({]\s*" + r"[\s,;]+".join([_NUMBER] * 4) + r"\s*,?\s*[\])}]")
-_KINDS: dict[str, Literal["search", "bbox", "answer"]] = {
-    "search": "search",
-    "bbox": "bbox",
-    "region": "bbox",
-    "answer": "answer",
-}
+_KINDS = {"search": "search", "bbox": "bbox", "region": "bbox", "answer": "answer"}  # tag: kind of action
+_TAG_NAME = re.compile(r"[a-z][a-z0-9_]{0,11}")
+# Of other tags, of actions that cannot be read, and of events that are no actions.
+TAKEN = frozenset({*_KINDS, "think", "tool_call", "invalid", "page", "crop", "notice", "error", "end"})
 
 
 class Action(BaseModel):
-    """One parsed action. Exactly one of `query`, `box`, `answer`, `problem` belongs to each kind.
+    """One parsed action. kind: search, bbox, answer, invalid, or the tag of an action of one's own.
 
-    `box` is [x1, y1, x2, y2] in shown pixels of the last shown image, as the model wrote it: ordered, not clipped.
-    An invalid action keeps the box it was read from, where there was one.
+    Exactly one of `query`, `box`, `answer`, `problem` belongs to each of the first four; one's own may set `argument`,
+    or the first two, whose meaning is the same. `box` is [x1, y1, x2, y2] in shown pixels of the last shown image, as
+    the model wrote it: ordered, not clipped. An invalid action keeps the box and argument it was read from.
     """
 
-    kind: Literal["search", "bbox", "answer", "invalid"]
+    kind: str
     query: str | None = None
     box: Box | None = None
     answer: str | None = None
     problem: str | None = None
+    argument: str | None = Field(default=None, exclude_if=lambda value: value is None)
+
+    @property
+    def words(self) -> str:
+        """What it says, in a line; "" for a box."""
+        return self.query or self.answer or self.problem or self.argument or ""
+
+    def refused(self, problem: str) -> Action:
+        """It as an invalid action, with what the model is told."""
+        return Action(kind="invalid", query=self.query, box=self.box, problem=problem, argument=self.argument)
+
+
+class InvalidAction(Exception):  # noqa: N818 - an outcome of the game, not an error of the program
+    """An action that cannot be read or carried out; the text is told to the model."""
+
+
+Reader = Callable[[str], Action]  # what stands between the tags, as an action; raises InvalidAction
+
+
+class Grammar:
+    """The actions that are read, and the tags that end a turn.
+
+    own: the readers of actions of one's own by their tags, which are words of up to 12 lower-case letters, digits and
+    underscores. Raises ValueError for a tag that is none, or is taken.
+    """
+
+    def __init__(self, own: Mapping[str, Reader] | None = None) -> None:
+        own = own or {}
+        for tag in own:
+            if not _TAG_NAME.fullmatch(tag) or tag in TAKEN:
+                raise ValueError(f"the tag {tag!r}: a word of a-z, 0-9 and _, 12 at most, that is not taken")
+        self.readers: dict[str, Reader] = {"search": _search, "bbox": _box, "answer": _answer, **own}
+        self.kinds = {**_KINDS, **{tag: tag for tag in own}}
+        # In the order of their importance to an endpoint that takes few; no prompt asks for <region>.
+        ends = ["search", "bbox", "answer", *own, "tool_call", "region"]
+        self.stops = [f"</{tag}>" for tag in ends]
+        self.tags = re.compile(rf"<\s{{0,3}}(/?)\s{{0,3}}(think|{'|'.join(self.kinds)})\s{{0,3}}>", re.IGNORECASE)
+        self.closings = re.compile(rf"<\s{{0,3}}/\s{{0,3}}(?:{'|'.join(ends)})\s{{0,3}}>", re.IGNORECASE)
+        longest = max(map(len, self.kinds))
+        self.partial_close = re.compile(rf"<(/[a-z0-9_]{{0,{longest}}})?\Z", re.IGNORECASE)
 
 
 class _Tag(NamedTuple):
@@ -72,143 +111,94 @@ class _Tag(NamedTuple):
     name: str
 
 
-def parse(text: str) -> tuple[str, Action]:
-    """Read (thought, action) from a model's turn. Never raises; see the module's docstring for the rules."""
-    text = _end_turn(text.encode("utf-8", "replace").decode("utf-8"))  # lone surrogates are no text
-    tags = _tags(text)
-    thinking = _think_spans(tags, len(text))
-    opening = _first_action(tags, thinking)
+def parse(text: str, grammar: Grammar | None = None) -> tuple[str, Action]:
+    """Read (thought, action) from a model's turn. Never raises; see the module's docstring for the rules.
+
+    grammar: by default, here and below, that of the built-in actions.
+    """
+    text, grammar = thinking.own_turn(text), grammar or BUILT_IN
+    tags, thoughts = _tags(text, grammar), thinking.spans(text)
+    opening = _first_action(tags, thoughts)
     if opening is None:
-        return _thought(text, thinking, len(text)), _invalid("no action was found.")
-    thought = _thought(text, thinking, opening.start)
-    return thought, _read(_KINDS[opening.name], _content(text, tags, opening))
+        return thinking.thought(text, thoughts, len(text)), _invalid("no action was found.")
+    thought = thinking.thought(text, thoughts, opening.start)
+    start, end = _content_span(text, tags, opening, grammar)
+    try:
+        return thought, grammar.readers[grammar.kinds[opening.name]](text[start : max(start, end)].strip())
+    except InvalidAction as problem:
+        return thought, _invalid(str(problem))
 
 
-def end_of_action(text: str) -> int | None:
+def end_of_action(text: str, grammar: Grammar | None = None) -> int | None:
     """The position just after the first closing tag of an action or a tool call, or None. Policies cut a turn here.
 
     A tag that is quoted in a thought ends nothing, once the thought is closed.
     """
-    return next(_ends_of_actions(text, _think_spans(_tags(text), None)), None)
+    return next(_ends_of_actions(text, thinking.closed_spans(text), grammar or BUILT_IN), None)
 
 
-def outside_thinking(text: str) -> str:
-    """The text with every closed thought blanked out, all else in its place: there an action of one's own is found."""
-    signs = list(text)
-    for start, end in _think_spans(_tags(text), None):
-        signs[start:end] = " " * (end - start)
-    return "".join(signs)
-
-
-def thoughts(text: str) -> str:
-    """The thoughts of a text; without think tags, the text itself."""
-    return _thought(text, _think_spans(_tags(text), len(text)), len(text))
-
-
-def close_action(text: str) -> str:
+def close_action(text: str, grammar: Grammar | None = None) -> str:
     """Add the closing tag to an action or call left open: servers that drop the stop string hand over such texts."""
-    text = _end_turn(text)
-    tags = _tags(text)
-    thinking, closed = _think_spans(tags, len(text)), _think_spans(tags, None)
+    text, grammar = thinking.own_turn(text), grammar or BUILT_IN
+    tags, thoughts, closed = _tags(text, grammar), thinking.spans(text), thinking.closed_spans(text)
     opening = _first_action(tags, closed)
-    if _call_left_open(text, thinking) and (opening is None or _inside(opening.start, thinking)):
+    if _call_left_open(text, thoughts) and (opening is None or inside(opening.start, thoughts)):
         return f"{text}</tool_call>"
-    if opening is None or _inside(opening.start, closed):  # a thought that is over left nothing open
+    if opening is None or inside(opening.start, closed):  # a thought that is over left nothing open
         return text
-    if any(end > opening.end for end in _ends_of_actions(text, closed)):
+    if any(end > opening.end for end in _ends_of_actions(text, closed, grammar)):
         return text
-    return f"{_strip_partial_close(text)}</{opening.name}>"
+    return f"{_strip_partial_close(text, grammar)}</{opening.name}>"
 
 
-def rewrite_box(text: str, convert: Callable[[Box], Box]) -> str:
-    """Replace the box of the first action by `convert(box)`; a text whose action is not a valid box is returned as is.
+def rewrite_box(text: str, convert: Callable[[Box], Box], grammar: Grammar | None = None) -> str:
+    """Replace the box of the first action by `convert(box)`; a text whose action has no valid box is returned as is.
 
     For policies whose model counts pixels in another frame than the environment (see `geometry`).
     """
-    _, action = parse(text)
-    if action.kind != "bbox" or action.box is None:
+    grammar = grammar or BUILT_IN
+    _, action = parse(text, grammar)
+    if action.kind == "invalid" or action.box is None:
         return text
-    tags = _tags(text)
-    opening = _first_action(tags, _think_spans(tags, len(text)))
+    tags = _tags(text, grammar)
+    opening = _first_action(tags, thinking.spans(text))
     if opening is None:
         return text
-    start, end = _content_span(text, tags, opening)
+    start, end = _content_span(text, tags, opening, grammar)
     numbers = ", ".join(f"{value:.2f}".rstrip("0").rstrip(".") for value in convert(action.box))
     return f"{text[:start]}[{numbers}]{text[end:]}"
 
 
-def _end_turn(text: str) -> str:
-    match = _END_OF_TURN.search(text)
-    return text[: match.start()] if match else text
+def _tags(text: str, grammar: Grammar) -> list[_Tag]:
+    return [_Tag(m.start(), m.end(), bool(m[1]), m[2].lower()) for m in grammar.tags.finditer(in_ascii(text))]
 
 
-def _tags(text: str) -> list[_Tag]:
-    matches = _TAG.finditer(text.translate(_ASCII_TAGS))
-    return [_Tag(m.start(), m.end(), bool(m[1]), m[2].lower()) for m in matches]
-
-
-def _think_spans(tags: list[_Tag], length: int | None) -> list[tuple[int, int]]:
-    """Spans of thinking, tags included; a leading `</think>` closes one from 0.
-
-    An unclosed one runs to `length`, the end of the text, and is left out where that is None.
-    """
-    spans: list[tuple[int, int]] = []
-    start: int | None = None
-    for tag in (tag for tag in tags if tag.name == "think"):
-        if not tag.closing:
-            start = tag.start if start is None else start
-        elif start is not None:
-            spans.append((start, tag.end))
-            start = None
-        elif not spans:
-            spans.append((0, tag.end))  # the chat template had written the opening tag already
-    if start is not None and length is not None:
-        spans.append((start, length))
-    return spans
-
-
-def _ends_of_actions(text: str, thinking: list[tuple[int, int]]) -> Iterator[int]:
+def _ends_of_actions(text: str, thoughts: list[Span], grammar: Grammar) -> Iterator[int]:
     """The positions after the closing tags of actions and tool calls that stand outside of the thinking."""
-    matches = _CLOSING.finditer(text.translate(_ASCII_TAGS))
-    return (match.end() for match in matches if not _inside(match.start(), thinking))
+    matches = grammar.closings.finditer(in_ascii(text))
+    return (match.end() for match in matches if not inside(match.start(), thoughts))
 
 
-def _first_action(tags: list[_Tag], thinking: list[tuple[int, int]]) -> _Tag | None:
+def _first_action(tags: list[_Tag], thoughts: list[Span]) -> _Tag | None:
     openings = [tag for tag in tags if tag.name != "think" and not tag.closing]
-    outside = [tag for tag in openings if not _inside(tag.start, thinking)]
+    outside = [tag for tag in openings if not inside(tag.start, thoughts)]
     return next(iter(outside or openings), None)
 
 
-def _inside(place: int, spans: list[tuple[int, int]]) -> bool:
-    return any(start <= place < end for start, end in spans)
-
-
-def _call_left_open(text: str, thinking: list[tuple[int, int]]) -> bool:
+def _call_left_open(text: str, thoughts: list[Span]) -> bool:
     """Whether a tool call was begun outside of the thinking, and not ended."""
-    found = list(_CALL.finditer(text.translate(_ASCII_TAGS)))
-    return bool(found) and not found[-1][1] and not _inside(found[-1].start(), thinking)
+    found = list(_CALL.finditer(in_ascii(text)))
+    return bool(found) and not found[-1][1] and not inside(found[-1].start(), thoughts)
 
 
-def _thought(text: str, thinking: list[tuple[int, int]], end: int) -> str:
-    """The thinking before position `end`; without think tags, whatever stands before the action."""
-    spans = [(start, min(stop, end)) for start, stop in thinking if start < end] or [(0, end)]
-    pieces = []
-    for start, stop in spans:
-        piece = text[start:stop]
-        inner = [tag for tag in _tags(piece) if tag.name == "think"]
-        for tag in reversed(inner):
-            piece = piece[: tag.start] + piece[tag.end :]
-        pieces.append(piece.strip())
-    return "\n".join(piece for piece in pieces if piece)
-
-
-def _content_span(text: str, tags: list[_Tag], opening: _Tag) -> tuple[int, int]:
+def _content_span(text: str, tags: list[_Tag], opening: _Tag, grammar: Grammar) -> tuple[int, int]:
     """From the opening tag to its own closing tag; without one, to the next tag of any kind, or the end.
 
     Of several openings before the closing tag the last one is meant: the others are named in words, as in "I can give
     the <answer>: <answer>42</answer>".
     """
-    alike = [tag for tag in tags if tag.start >= opening.start and _KINDS.get(tag.name) == _KINDS[opening.name]]
+    kinds = grammar.kinds
+    alike = [tag for tag in tags if tag.start >= opening.start and kinds.get(tag.name) == kinds[opening.name]]
     own = next((tag for tag in alike if tag.closing), None)
     if own is not None:
         opening = [tag for tag in alike if not tag.closing and tag.start < own.start][-1]
@@ -216,30 +206,25 @@ def _content_span(text: str, tags: list[_Tag], opening: _Tag) -> tuple[int, int]
     stop = own or next(iter(later), None)
     if stop is not None:
         return opening.end, stop.start
-    return opening.end, len(_strip_partial_close(text))
+    return opening.end, len(_strip_partial_close(text, grammar))
 
 
-def _content(text: str, tags: list[_Tag], opening: _Tag) -> str:
-    start, end = _content_span(text, tags, opening)
-    return text[start : max(start, end)].strip()
-
-
-def _strip_partial_close(text: str) -> str:
+def _strip_partial_close(text: str, grammar: Grammar) -> str:
     """Drop a closing tag that the token limit cut in half, as in `<search>sales</sea`."""
-    match = _PARTIAL_CLOSE.search(text)
+    match = grammar.partial_close.search(text)
     return text[: match.start()] if match else text
 
 
-def _read(kind: Literal["search", "bbox", "answer"], content: str) -> Action:
-    if kind == "search":
-        query = " ".join(content.split())
-        return Action(kind="search", query=query) if query else _invalid("the search query is empty.")
-    if kind == "answer":
-        return Action(kind="answer", answer=content) if content else _invalid("the answer is empty.")
-    return _read_box(content)
+def _search(content: str) -> Action:
+    query = " ".join(content.split())
+    return Action(kind="search", query=query) if query else _invalid("the search query is empty.")
 
 
-def _read_box(content: str) -> Action:
+def _answer(content: str) -> Action:
+    return Action(kind="answer", answer=content) if content else _invalid("the answer is empty.")
+
+
+def _box(content: str) -> Action:
     plain = " ".join(unicodedata.normalize("NFKC", content).replace("\u2212", "-").split())
     # The label of {"label": "Q3 2019", "bbox_2d": [...]} holds numbers too; but an apostrophe may also be just that.
     values = _four_numbers(_QUOTED.sub(" ", plain))
@@ -264,3 +249,6 @@ def _four_numbers(text: str) -> list[float]:
 
 def _invalid(problem: str) -> Action:
     return Action(kind="invalid", problem=problem)
+
+
+BUILT_IN = Grammar()

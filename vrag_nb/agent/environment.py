@@ -4,7 +4,7 @@ The loop has four parts, and each can be swapped without touching the others:
 
     generate   a `Policy` continues the conversation                             (agent.policy)
     parse      its text becomes a thought and an action                          (agent.actions.parse)
-    observe    the action is carried out: one observer per kind of action        (agent.observers)
+    observe    the action is carried out: one observer per kind of action        (agent.observers, agent.action_kinds)
     stop       decides whether the session goes on                               (stop_after_answer_or_turns)
 
 `Environment` holds no state of any question: that lives in a `Session`, so one environment serves any number of
@@ -23,12 +23,14 @@ for the answer.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
-from vrag_nb.agent import actions
-from vrag_nb.agent.actions import Action
-from vrag_nb.agent.observers import CropObserver, InvalidAction, Observer, SearchObserver, Session, Settings
+from vrag_nb.agent import actions as grammars
+from vrag_nb.agent.action_kinds import ActionKind, grammar_with, load_kinds, name_of, telling_of
+from vrag_nb.agent.actions import BUILT_IN, Action, InvalidAction
+from vrag_nb.agent.observers import CropObserver, Observer, SearchObserver, Session, Settings
 from vrag_nb.agent.pages import Pages, PageStore
 from vrag_nb.agent.policy import Generation
 from vrag_nb.agent.prompting import fill_prompt, load_prompt
@@ -59,8 +61,9 @@ class Environment(TurnTaking[Session]):
     """Search, crop and answer over one corpus. Stateless and thread-safe as long as its engine is.
 
     engine: searches the corpus; None for a policy that only replays. corpus: a prepared folder, or other `Pages`.
-    prompt: a template's name or path. parse, observers, stop: the swappable parts; `observers` adds to or replaces
-    the built-in ones by kind of action. Raises FileNotFoundError / ValueError for a corpus or prompt that is not there.
+    prompt: a template's name or path. actions: kinds of one's own, beside those that the settings name. parse,
+    observers, stop: the swappable parts; `observers` replaces others by kind of action. Raises FileNotFoundError /
+    ValueError for a corpus, prompt or action that is not there, or a tag that cannot be.
     """
 
     def __init__(
@@ -70,19 +73,27 @@ class Environment(TurnTaking[Session]):
         settings: Settings | None = None,
         prompt: str | Path = "vrag",
         *,
-        parse: Parser = actions.parse,
+        actions: Sequence[type[ActionKind]] = (),
+        parse: Parser | None = None,
         observers: Mapping[str, Observer] | None = None,
         stop: StopRule = stop_after_answer_or_turns,
     ) -> None:
         self.engine = engine
         self.pages: Pages = PageStore(Path(corpus)) if isinstance(corpus, str | Path) else corpus
-        self.settings = settings or Settings()
-        self.settings.budget  # noqa: B018 - an impossible budget is an error here, not in the middle of a run
-        self.template = load_prompt(prompt)
-        self.parse, self.stop = parse, stop
+        settings = settings or Settings()
+        settings.budget  # noqa: B018 - an impossible budget is an error here, not in the middle of a run
+        kinds = list(dict.fromkeys([*load_kinds(settings.actions), *actions]))
+        changes = {"actions": tuple(map(name_of, kinds)), "formats": telling_of(settings.formats, kinds, " ")}
+        self.settings = settings.model_copy(update=changes)
+        self.template = telling_of(load_prompt(prompt), kinds, "\n\n")
+        self.grammar = grammar_with(kinds) if kinds else BUILT_IN
+        self.actions = {kind.tag: kind(self.pages, self.settings) for kind in kinds}
+        self.parse = parse or partial(grammars.parse, grammar=self.grammar)
+        self.stop = stop
         self.observers: dict[str, Observer] = {
             "search": SearchObserver(self.pages, self.settings),
             "bbox": CropObserver(self.pages, self.settings),
+            **{tag: kind.observe for tag, kind in self.actions.items()},
             **(observers or {}),
         }
 
@@ -90,7 +101,7 @@ class Environment(TurnTaking[Session]):
         """A new session. A bare string gets a uid made from its text; `uid` names one of several samples."""
         question = Question.asked(question) if isinstance(question, str) else question
         prompt = fill_prompt(self.template, question.query)
-        conversation = opening(prompt, self.settings.system)
+        conversation = opening(prompt, self.settings.system, self.grammar)
         return Session(uid or question.uid, question, prompt, conversation, forced=self.settings.max_turns == 0)
 
     def accept(self, session: Session, generation: Generation) -> Action | None:
@@ -116,7 +127,10 @@ class Environment(TurnTaking[Session]):
 
     def wants_search(self, session: Session) -> bool:
         """Whether the session's last turn has to be searched for."""
-        return not session.done and not session.turns[-1].forced and session.turns[-1].action.kind == "search"
+        if session.done or session.turns[-1].forced:
+            return False
+        kind = session.turns[-1].action.kind
+        return kind == "search" or (kind in self.actions and self.actions[kind].searches)
 
     def observe(self, session: Session, hits: list[Hit] | Exception) -> None:
         """Carry the session's last action out and decide whether it goes on. `hits`: the search's result or failure."""
@@ -156,7 +170,7 @@ class Environment(TurnTaking[Session]):
                 raise InvalidAction(turn.action.problem or f"{turn.action.kind} is not an action here.")
             seen = observer(session, turn.action, turn.hits)
         except InvalidAction as invalid:
-            turn.action = Action(kind="invalid", box=turn.action.box, query=turn.action.query, problem=str(invalid))
+            turn.action = turn.action.refused(str(invalid))
             seen = [Observation(kind="notice", text=f"Invalid action: {invalid} {self.settings.formats}")]
         session.forced = len(session.turns) >= self.settings.max_turns
         if session.forced:
@@ -170,7 +184,7 @@ def replay(trajectory: Trajectory, pages: PageStore) -> list[str]:
     """Run a trajectory's texts and hits through the environment again; every difference in words, none when it holds.
 
     Finds records made by other rules: another parser, another geometry, changed page images. A trajectory that ended
-    in an error is replayed as far as it came. Raises ValueError for VimRAG's.
+    in an error is replayed as far as it came. Raises ValueError for VimRAG's, and for an action that is not there.
     """
     if trajectory.graph is not None:
         raise ValueError(f"trajectory {trajectory.uid} is VimRAG's: memory_replay.contexts replays it")

@@ -17,8 +17,8 @@ numbers and booleans as words, times as 1:05, and the XML that Qwen3.5 puts into
 Rules, some of them ours where the public sources do not say:
 
 - the first call wins and the rest of the text is ignored, so a model that dreams up an answer to its own call and goes
-  on from it has done the one call only; what follows a mark of another's turn (`<tool_response>`, `<|im_start|>`) is
-  never read;
+  on from it has done the one call only; what follows a mark of another's turn is never
+  read (`agent.thinking`);
 - a call inside `<think>` counts only when there is none outside;
 - an item that is not mentioned is not kept; one whose usefulness is not said is kept; a kept one without a priority has
   the middle one, 3; other priorities are cut to 1 and 5;
@@ -36,8 +36,10 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
+from vrag_nb.agent import thinking
 from vrag_nb.agent.loose_json import first_object
 from vrag_nb.agent.memory_records import Judgement, MemoryAction
+from vrag_nb.agent.thinking import Span, inside
 
 TOOLS = {"retrieve": "add_search_node", "memorise": "summarize_and_memorize", "answer": "add_answer_node"}
 MIDDLE = 3  # the priority of what is kept without one
@@ -64,10 +66,8 @@ _FIELDS = {
     "priority": ("priority_score", "priority", "score"),
     "timestamps": ("key_timestamp", "key_timestamps", "timestamps", "timestamp"),
 }
-_OTHERS_TURN = re.compile(r"<\|im_(?:start|end)\|>|<\|endoftext\|>|</?tool_response>", re.IGNORECASE)
 _CALL = re.compile(r"<\s?tool_?call\s?>", re.IGNORECASE)
 _CLOSE = re.compile(r"<\s?/\s?tool_?call\s?>", re.IGNORECASE)
-_THINK = re.compile(r"<(/?)think>", re.IGNORECASE)
 _FUNCTION = re.compile(r"<function=([^<>]{1,99})>", re.IGNORECASE)
 _PARAMETER = re.compile(r"<parameter=([^<>]{1,99})>(.*?)(?=</?parameter\b|\Z)", re.IGNORECASE | re.DOTALL)
 _FUNCTION_END = re.compile(r"</function>|<\s?/\s?tool_?call\s?>", re.IGNORECASE)
@@ -79,12 +79,10 @@ _NO |= {"irrelevant", "not relevant", "unimportant", "not important", "unneeded"
 
 def parse(text: str) -> tuple[str, MemoryAction]:
     """Read (thought, action) from a model's turn. Never raises; see the module's docstring for the rules."""
-    text = text.encode("utf-8", "replace").decode("utf-8")  # lone surrogates are no text
-    others = _OTHERS_TURN.search(text)
-    text = text[: others.start()] if others else text
-    thinking = _think_spans(text)
-    opening = _first_call(text, thinking)
-    thought = _thought(text, thinking, len(text) if opening is None else opening)
+    text = thinking.own_turn(text)
+    thoughts = thinking.spans(text)
+    opening = _first_call(text, thoughts)
+    thought = thinking.thought(text, thoughts, len(text) if opening is None else opening)
     if opening is None:
         return thought, _invalid("no tool call was found.")
     call = _CALL.sub("", text[opening:], count=1)
@@ -94,35 +92,15 @@ def parse(text: str) -> tuple[str, MemoryAction]:
     return thought, _action(found)
 
 
-def _think_spans(text: str) -> list[tuple[int, int]]:
-    """Spans of thinking, tags included. An unclosed one runs to the end; a leading `</think>` closes one from 0."""
-    spans: list[tuple[int, int]] = []
-    start: int | None = None
-    for tag in _THINK.finditer(text):
-        if not tag[1]:
-            start = tag.start() if start is None else start
-        elif start is not None or not spans:
-            spans.append((start or 0, tag.end()))
-            start = None
-    return spans if start is None else [*spans, (start, len(text))]
-
-
-def _first_call(text: str, thinking: list[tuple[int, int]]) -> int | None:
+def _first_call(text: str, thoughts: list[Span]) -> int | None:
     """Where the first call begins: at its tag, or without any tag as XML or at its brace; outside of the thinking."""
     tags, functions = ([match.start() for match in sign.finditer(text)] for sign in (_CALL, _FUNCTION))
     braces = [place for place, sign in enumerate(text) if sign == "{"]
     for places in (tags, functions, braces):
-        outside = [place for place in places if not any(start <= place < end for start, end in thinking)]
+        outside = [place for place in places if not inside(place, thoughts)]
         if outside:
             return outside[0]
     return next(iter(tags or functions or braces), None)
-
-
-def _thought(text: str, thinking: list[tuple[int, int]], end: int) -> str:
-    """The thinking before position `end`; without think tags, whatever stands before the call."""
-    spans = [(start, min(stop, end)) for start, stop in thinking if start < end] or [(0, end)]
-    pieces = [_THINK.sub("", text[start:stop]).strip() for start, stop in spans]
-    return "\n".join(piece for piece in pieces if piece)
 
 
 def _object(text: str) -> dict[str, Any] | None:

@@ -29,13 +29,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from vrag_nb.agent import memory_actions
-from vrag_nb.agent.actions import Action
+from vrag_nb.agent.actions import Action, InvalidAction
 from vrag_nb.agent.memory_context import context, remembered
 from vrag_nb.agent.memory_graph import ROOT, GraphError, Item, MemoryGraph
 from vrag_nb.agent.memory_items import kinds_of, labelled, observations
 from vrag_nb.agent.memory_records import Judgement, MemoryAction, Offered
 from vrag_nb.agent.memory_session import MemoryKind, MemorySession, MemorySettings, new_reply, new_turn
-from vrag_nb.agent.observers import InvalidAction
 from vrag_nb.agent.pages import Pages, PageStore
 from vrag_nb.agent.policy import Generation, Message, Text
 from vrag_nb.agent.prompting import fill_prompt, load_prompt
@@ -54,8 +53,9 @@ PROMPTS: dict[MemoryKind, str] = {
 
 
 def default_prompt(settings: MemorySettings) -> str:
-    """The template of a kind of memory; where videos are kept, one that tells of their key seconds."""
-    return "vimrag_video" if settings.keeps_items and "video" in settings.items else PROMPTS[settings.memory]
+    """The template of a kind of memory; where items are kept that have to be told of, such as videos, theirs."""
+    told = [kind.prompt for kind in kinds_of(settings) if kind.prompt and settings.keeps_items]
+    return told[0] if told else PROMPTS[settings.memory]
 
 
 class MemoryEnvironment(TurnTaking[MemorySession]):

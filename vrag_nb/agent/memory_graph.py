@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import networkx as nx
 from pydantic import BaseModel, ConfigDict, Field
@@ -30,13 +30,13 @@ class GraphError(ValueError):
 class Item(BaseModel):
     """Something seen that is kept: a page, a text or a part of a video, by name, and how important it is (1 to 5).
 
-    timestamps: seconds of a video's frames that matter.
+    kind: of `memory_items.KINDS`. timestamps: seconds of a video's frames that matter.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     name: str
     priority: int = Field(ge=1, le=5)
-    kind: Literal["image", "video", "text"] = "image"
+    kind: str = "image"
     timestamps: tuple[float, ...] = ()
 
 

@@ -11,15 +11,16 @@ are any. Where frames are not known - a search server gives pages alone - a chun
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar
 
 from PIL import Image as PILImage
 
 from vrag_nb.agent import geometry
 from vrag_nb.agent.geometry import Budget, Size, View
-from vrag_nb.agent.memory_records import ItemKind, Offered, Remembered
+from vrag_nb.agent.memory_records import Offered, Remembered
 from vrag_nb.agent.memory_session import MemorySettings
 from vrag_nb.agent.pages import Pages
 from vrag_nb.agent.policy import Image, Text
@@ -31,32 +32,47 @@ SEARCH_FRAMES = 8  # frames of a chunk at most where nothing says which of them 
 FRAME_TOKENS = 16  # image tokens that each of those has at least
 
 
-class Kind(Protocol):
-    """One kind of item. word: its labels' ("Picture 2"). visual: whether it takes a share of the memory's pixels."""
+class ItemKind(ABC):
+    """One kind of item.
 
-    name: ItemKind
-    word: str
-    visual: bool
+    name: in settings and records. word: of its labels ("Picture 2"). called: what models write for that. visual:
+    whether it takes a share of the memory's pixels. replaces: kinds in which a page is not offered beside this one.
+    prompt: the template for a memory that keeps such items, where it has to be told of them.
+    """
 
-    def offer(self, page: Page, label: str, settings: MemorySettings) -> Observation | None:
-        """What a search shows of the page; None where the page has nothing of this kind."""
+    name: ClassVar[str]
+    word: ClassVar[str]
+    called: ClassVar[tuple[str, ...]] = ()
+    visual: ClassVar[bool]
+    replaces: ClassVar[tuple[str, ...]] = ()
+    prompt: ClassVar[str] = ""
 
+    def holds(self, page: Page) -> bool:
+        """Whether the page has anything of this kind."""
+        return True
+
+    @abstractmethod
+    def offer(self, page: Page, label: str, settings: MemorySettings) -> list[Observation]:
+        """What a search shows of a page that holds this kind."""
+
+    @abstractmethod
     def recalled_size(self, page: Page, pixels: int, settings: MemorySettings) -> Size | None:
         """(width, height) at which `pixels` show it; None for what is not visual, or too few pixels to show."""
 
+    @abstractmethod
     def recall(self, page: Page, item: Remembered, pages: Pages, settings: MemorySettings) -> list[Text | Image]:
         """What a context shows of a remembered item."""
 
 
-class ImageKind:
+class ImageKind(ItemKind):
     """The page's image, at the budget of a search or at the pixels its memory was allotted, never magnified there."""
 
-    name: ItemKind = "image"
-    word, visual = "Picture", True
+    name, word, visual = "image", "Picture", True
+    called = ("image", "page", "photo")
 
-    def offer(self, page: Page, label: str, settings: MemorySettings) -> Observation | None:
+    def offer(self, page: Page, label: str, settings: MemorySettings) -> list[Observation]:
         view = View.whole((page.width, page.height), settings.budget)
-        return Observation(
+        shown = Observation(
             kind="page",
             caption=f"\n{label}:\n",
             page_id=page.page_id,
@@ -65,6 +81,7 @@ class ImageKind:
             shown_size=view.shown_size,
             image_tokens=view.tokens,
         )
+        return [shown]
 
     def recalled_size(self, page: Page, pixels: int, settings: MemorySettings) -> Size | None:
         pixels = min(pixels, settings.max_pixels)
@@ -80,21 +97,23 @@ class ImageKind:
         return [Text(f"\n{item.name}, kept by {', '.join(item.nodes)}:\n"), image]
 
 
-class TextKind:
+class TextKind(ItemKind):
     """The page's text layer, its first `text_chars` characters."""
 
-    name: ItemKind = "text"
-    word, visual = "Text", False
+    name, word, visual = "text", "Text", False
+    called = ("passage",)
 
-    def offer(self, page: Page, label: str, settings: MemorySettings) -> Observation | None:
-        if not page.text.strip():
-            return None
+    def holds(self, page: Page) -> bool:
+        return bool(page.text.strip())
+
+    def offer(self, page: Page, label: str, settings: MemorySettings) -> list[Observation]:
         text = page.text.strip()[: settings.text_chars]
         size = (page.width, page.height)
         caption = f"\n{label}:\n"
-        return Observation(
+        shown = Observation(
             kind="page", caption=caption, text=text, page_id=page.page_id, image=page.image, page_size=size
         )
+        return [shown]
 
     def recalled_size(self, page: Page, pixels: int, settings: MemorySettings) -> Size | None:
         return None
@@ -104,31 +123,19 @@ class TextKind:
         return [Text(f"\n{item.name}, text, kept by {', '.join(item.nodes)}:\n{text}")]
 
 
-class VideoKind:
-    """A chunk of a video. In one image it is the sheet of its frames; otherwise each frame is an image of its own."""
+class VideoKind(ItemKind):
+    """A chunk of a video, each of its frames an image of its own. Beside videos, pictures are pages alone."""
 
-    name: ItemKind = "video"
-    word, visual = "Video", True
+    name, word, visual = "video", "Video", True
+    replaces = ("image",)
+    prompt = "vimrag_video"
 
-    def offer(self, page: Page, label: str, settings: MemorySettings) -> Observation | None:
-        """The chunk in one image: its sheet, on which every frame stands under its second."""
-        if page.video is None:
-            return None
-        view = View.whole((page.width, page.height), settings.budget)
-        return Observation(
-            kind="page",
-            caption=_video_head(page, label),
-            page_id=page.page_id,
-            image=page.image,
-            page_size=view.page_size,
-            shown_size=view.shown_size,
-            image_tokens=view.tokens,
-        )
+    def holds(self, page: Page) -> bool:
+        return page.video is not None
 
-    def offer_frames(self, page: Page, label: str, settings: MemorySettings) -> list[Observation]:
+    def offer(self, page: Page, label: str, settings: MemorySettings) -> list[Observation]:
         """The chunk frame by frame, each a rectangle of the sheet; together within the budget of one image."""
-        if page.video is None:
-            return []
+        assert page.video is not None
         frames = _spread(page.video.frames, settings.max_pixels, settings.factor)
         budget = Budget(0, max(settings.max_pixels // len(frames), settings.factor**2), settings.factor)
         seen = []
@@ -173,13 +180,6 @@ class VideoKind:
         return parts
 
 
-class StillKind(ImageKind):
-    """The page's image beside a `VideoKind`, to which it leaves the chunks."""
-
-    def offer(self, page: Page, label: str, settings: MemorySettings) -> Observation | None:
-        return None if page.video is not None else super().offer(page, label, settings)
-
-
 def nearest_frames(frames: Sequence[Frame], times: Sequence[float]) -> list[Frame]:
     """The frames nearest to these seconds, each once, in order; none where there are no times."""
     found = {min(range(len(frames)), key=lambda place: abs(frames[place].seconds - time)) for time in times}
@@ -216,29 +216,24 @@ def _frame_head(frame: Frame) -> str:
     return f"\n{timed(frame.seconds)}:\n"
 
 
-KINDS: Mapping[str, Kind] = {"image": ImageKind(), "text": TextKind(), "video": VideoKind()}
+KINDS: Mapping[str, ItemKind] = {kind.name: kind for kind in (ImageKind(), TextKind(), VideoKind())}
 
 
-def kinds_of(settings: MemorySettings) -> list[Kind]:
-    """The kinds in which pages are offered; beside videos, pictures are pages alone. Raises ValueError for one that is
-    not there."""
+def kinds_of(settings: MemorySettings) -> list[ItemKind]:
+    """The kinds in which pages are offered. Raises ValueError for one that is not there."""
     unknown = [name for name in settings.items if name not in KINDS]
     if unknown:
         raise ValueError(f"there are no items of kind {', '.join(unknown)}; settings.items may name {', '.join(KINDS)}")
-    kinds = {**KINDS, "image": StillKind()} if "video" in settings.items else KINDS
-    return [kinds[name] for name in settings.items]
+    return [KINDS[name] for name in settings.items]
 
 
-def observations(kind: Kind, page: Page, label: str, settings: MemorySettings) -> list[Observation]:
-    """All that a search shows of the page in this kind: a chunk frame by frame, anything else in one; maybe nothing."""
-    if isinstance(kind, VideoKind):
-        return kind.offer_frames(page, label, settings)
-    one = kind.offer(page, label, settings)
-    return [] if one is None else [one]
+def observations(kind: ItemKind, page: Page, label: str, settings: MemorySettings) -> list[Observation]:
+    """All that a search shows of the page in this kind; nothing where it holds none, or another kind replaces it."""
+    replaced = any(kind.name in other.replaces and other.holds(page) for other in kinds_of(settings))
+    return kind.offer(page, label, settings) if kind.holds(page) and not replaced else []
 
 
 _LABEL = re.compile(r"(?<![a-z_])([a-z]*)[\W_]*(\d+)")
-_SAME_WORD = {"image": "picture", "page": "picture", "photo": "picture", "passage": "text"}
 
 
 def labelled(label: str, offered: Sequence[Offered]) -> int | None:
@@ -251,7 +246,8 @@ def labelled(label: str, offered: Sequence[Offered]) -> int | None:
         if plain in (one.label.lower(), one.name.lower()):
             return place
     found = _LABEL.search(plain)
-    word, number = (_SAME_WORD.get(found[1], found[1]), int(found[2][:9])) if found else ("", 0)
+    words = {called: kind.word.lower() for kind in KINDS.values() for called in kind.called}
+    word, number = (words.get(found[1], found[1]), int(found[2][:9])) if found else ("", 0)
     for place, one in enumerate(offered):
         if f"{word} {number}" == one.label.lower():
             return place

@@ -13,8 +13,6 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-ItemKind = Literal["image", "video", "text"]
-
 
 class Judgement(BaseModel):
     """What a model said of one item of a search: its label ("Picture 2"), whether to keep it, how important it is.
@@ -45,13 +43,14 @@ class MemoryAction(BaseModel):
 class Remembered(BaseModel):
     """One item of the memory as a context showed it.
 
-    name: of the page. nodes: who keeps it. energy: equation 7, summed over them. pixels: what it was allotted;
-    shown_size: the (width, height) that made of it, None for a text or where the allotment is less than one token; of
-    a video, what it makes of a single frame. timestamps: seconds of a video's frames that matter.
+    name: of the page. kind: of `memory_items.KINDS`. nodes: who keeps it. energy: equation 7, summed over them. pixels:
+    what it was allotted; shown_size: the (width, height) that made of it, None for a text or where the allotment is
+    less than one token; of a video, what it makes of a single frame. timestamps: seconds of a video's frames that
+    matter.
     """
 
     name: str
-    kind: ItemKind = "image"
+    kind: str = "image"
     nodes: list[str]
     energy: float
     pixels: int = 0
@@ -64,7 +63,7 @@ class Offered(BaseModel):
 
     label: str
     name: str
-    kind: ItemKind = "image"
+    kind: str = "image"
 
 
 class Reply(BaseModel):

@@ -26,7 +26,7 @@ class MemorySettings(BaseModel):
     """What the task is. Written into every trajectory.
 
     memory: what is remembered between cycles. max_steps: generations at most; the last one is asked for the answer.
-    top_k: pages one search shows. items: as what a page is offered, "image", "text" (its text layer) or both.
+    top_k: pages one search shows. items: as what a page is offered (`memory_items.KINDS`): "image", "text", "video".
     min_pixels, max_pixels, factor: the budget of one image that a search shows. memory_pixels, memory_items: pixels of
     all remembered images together, and how many there are at most. decay, feedback: lambda and gamma of the energies.
     text_chars: characters of one text at most. caption: what is said before each item that a search shows; {query}

@@ -1,8 +1,8 @@
 """Sessions and observers: what one question's state is, and how each kind of action is answered.
 
-An observer is a callable (session, action, hits) -> observations. To add an action, write one, teach the parser its
-tag, and name it in `Environment(observers={"kind": observer})`. An observer raises `InvalidAction` for what the model
-should be told, and returns at least one observation otherwise.
+An observer is a callable (session, action, hits) -> observations. It raises `InvalidAction` for what the model should
+be told, and returns at least one observation otherwise. Another way to answer a search or a box is an observer in
+`Environment(observers={"search": observer})`; another action is a class (`agent.action_kinds`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from vrag_nb.agent.actions import Action
+from vrag_nb.agent.actions import Action, InvalidAction
 from vrag_nb.agent.geometry import MIN_CROP, Budget, CropError, View
 from vrag_nb.agent.pages import Pages
 from vrag_nb.agent.policy import Conversation
@@ -31,7 +31,8 @@ class Settings(BaseModel):
     images_per_search: unseen pages shown per search. padding: shown pixels added on every side of a box.
     min_pixels, max_pixels, factor: the budget of one shown image. min_crop: page pixels a box must cover.
     formats, forced_text, nothing_new_text, nothing_found_text: what the environment says. caption: what it
-    says before a page or a crop; {question} stands for the question.
+    says before a page or a crop; {question} stands for the question. actions: those beside search, crop and answer, as
+    `module:Class` of an `action_kinds.ActionKind`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -49,6 +50,7 @@ class Settings(BaseModel):
     caption: str = ""
     nothing_new_text: str = "Every page found has been shown already. Search for something else, or answer."
     nothing_found_text: str = "The search found no page. Search for something else, or answer."
+    actions: tuple[str, ...] = Field(default=(), exclude_if=lambda names: not names)
 
     @property
     def budget(self) -> Budget:
@@ -77,10 +79,6 @@ class Session:
 
 # Carries an action out: (session, action, hits of a search) -> what is shown. Raises InvalidAction to tell the model.
 Observer = Callable[[Session, Action, list[Hit]], list[Observation]]
-
-
-class InvalidAction(Exception):  # noqa: N818 - an outcome of the game, not an error of the program
-    """An action that cannot be carried out; the text is told to the model."""
 
 
 class SearchObserver:

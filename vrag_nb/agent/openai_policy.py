@@ -38,11 +38,11 @@ from vrag_nb.agent.policy import (
     boxes_to_shown,
     check_frame,
     check_sampling,
+    grammar_of,
 )
 
-STOP = ["</search>", "</bbox>", "</answer>", "</tool_call>", "</region>"]
 BROKEN_OFF = frozenset({"content_filter", "error", "abort"})  # reasons to end that are no end of a turn
-MOST_STOPS = 4  # OpenAI takes no more; no prompt asks for <region>, and what follows it is cut off here
+MOST_STOPS = 4  # OpenAI takes no more; what follows the closing tags of further actions is cut off here
 
 
 class OpenAIPolicy(Policy):
@@ -158,7 +158,7 @@ class OpenAIPolicy(Policy):
             **self._limit,
         }
         if self.stop:
-            request["stop"] = STOP[:MOST_STOPS]
+            request["stop"] = grammar_of(conversation).stops[:MOST_STOPS]
         if self.logprobs:
             request["logprobs"] = True
         if seed is not None and self.temperature > 0:
@@ -191,9 +191,10 @@ class OpenAIPolicy(Policy):
             why = getattr(choice.message, "refusal", None) or getattr(choice, "error", None) or ""
             raise ValueError(f"the endpoint broke the turn off: {choice.finish_reason} {why}".strip())
         text, calls = _written(choice.message.content), _native_calls(choice.message)
+        grammar = grammar_of(conversation)
         if choice.finish_reason == "stop" and self.stop and not calls:
-            text = actions.close_action(text)
-        end = actions.end_of_action(text) if not calls else None
+            text = actions.close_action(text, grammar)
+        end = actions.end_of_action(text, grammar) if not calls else None
         text = _with_thought(choice.message, f"{text[:end]}{calls}")
         reason: Literal["action", "stop", "length"] = "length" if choice.finish_reason == "length" else "stop"
         logprobs = [token.logprob for token in (choice.logprobs.content or [])] if choice.logprobs else []

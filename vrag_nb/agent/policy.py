@@ -17,6 +17,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal, get_args
 
 from PIL import Image as PILImage
@@ -61,11 +62,15 @@ class Image:
 
 @dataclass(frozen=True)
 class Message:
-    """One turn of the chat. `token_ids`: the exact generated ids of an assistant message, where they are known."""
+    """One turn of the chat. `token_ids`: the exact generated ids of an assistant message, where they are known.
+
+    grammar: of the actions that may follow, in the message that opens a conversation with actions of one's own.
+    """
 
     role: Literal["system", "user", "assistant"]
     parts: tuple[Text | Image, ...]
     token_ids: tuple[int, ...] = ()
+    grammar: actions.Grammar | None = field(default=None, repr=False, compare=False)
 
     @property
     def text(self) -> str:
@@ -77,6 +82,11 @@ class Message:
 
 
 Conversation = list[Message]
+
+
+def grammar_of(conversation: Sequence[Message]) -> actions.Grammar:
+    """Whose closing tags end the turns of a conversation."""
+    return next((message.grammar for message in conversation if message.grammar is not None), actions.BUILT_IN)
 
 
 @dataclass
@@ -193,7 +203,8 @@ def boxes_to_shown(text: str, conversation: Conversation, frame: Frame) -> str:
     image = last_image(conversation)
     if frame == "absolute" or image is None:
         return text
-    return actions.rewrite_box(text, lambda box: _box_between(frame, image, box, to_shown=True))
+    to_shown = partial(_box_between, frame, image, to_shown=True)
+    return actions.rewrite_box(text, to_shown, grammar_of(conversation))
 
 
 def boxes_to_model(conversation: Conversation, index: int, frame: Frame) -> str:
@@ -202,7 +213,8 @@ def boxes_to_model(conversation: Conversation, index: int, frame: Frame) -> str:
     image = last_image(conversation[:index])
     if frame == "absolute" or image is None or conversation[index].role != "assistant":
         return text
-    return actions.rewrite_box(text, lambda box: _box_between(frame, image, box, to_shown=False))
+    to_model = partial(_box_between, frame, image, to_shown=False)
+    return actions.rewrite_box(text, to_model, grammar_of(conversation))
 
 
 def in_frame(conversation: Conversation, frame: Frame) -> Conversation:

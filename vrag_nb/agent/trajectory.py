@@ -24,7 +24,7 @@ from PIL import Image as PILImage
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from vrag_nb.agent import geometry
-from vrag_nb.agent.actions import Action
+from vrag_nb.agent.actions import Action, Grammar
 from vrag_nb.agent.memory_records import MemoryTurn
 from vrag_nb.agent.policy import Conversation, Image, Message, Text
 from vrag_nb.records import Hit, Question
@@ -162,10 +162,10 @@ class Trajectory(BaseModel):
         return messages
 
 
-def opening(prompt: str, system: str | None = None) -> Conversation:
-    """The messages before the first turn."""
+def opening(prompt: str, system: str | None = None, grammar: Grammar | None = None) -> Conversation:
+    """The messages before the first turn. grammar: of the actions that may follow, by default the built-in ones."""
     first = [Message("system", (Text(system),))] if system else []
-    return [*first, Message("user", (Text(prompt),))]
+    return [*first, Message("user", (Text(prompt),), grammar=grammar)]
 
 
 def assistant_message(turn: Turn) -> Message:

@@ -47,6 +47,7 @@ from vrag_nb.agent.policy import (
     boxes_to_shown,
     check_frame,
     check_sampling,
+    grammar_of,
     in_frame,
 )
 from vrag_nb.agent.views import VIEWS, Mixture, as_views, says_what_it_reads
@@ -129,24 +130,27 @@ class TransformersPolicy(Policy):
         self.end_ids = self._end_ids()
         self.suppressed_ids = self._suppressed_ids()
         self._lock = threading.Lock()  # the model keeps the offsets of its positions between steps
+        self._grammar = actions.BUILT_IN  # of the conversations in work, under the lock
         self._closers = _closing_candidates(self.tokenizer)
 
     def generate(self, conversations: Sequence[Conversation], seeds: Sequence[int] | None = None) -> list[Generation]:
-        """See `Policy.generate`. Conversations are run in batches of similar length."""
+        """See `Policy.generate`. Conversations are run in batches of one grammar and similar length."""
         with self._lock, flushed_denormals():
             seeds = list(seeds) if seeds is not None else self._own_seeds(len(conversations))
             results: dict[int, Generation] = {}
-            ready: list[tuple[int, Encoded]] = []
+            groups: dict[actions.Grammar, list[tuple[int, Encoded]]] = {}
             for index, conversation in enumerate(conversations):
                 try:
-                    ready.append((index, self._encode(conversation)))
+                    encoded = self._encode(conversation)
+                    groups.setdefault(grammar_of(conversation), []).append((index, encoded))
                 except (ValueError, OSError) as error:
                     results[index] = Generation.failed(str(error))
-            ready.sort(key=lambda item: to_read(item[1]) if self._decoder else len(item[1].input_ids))
-            for start in range(0, len(ready), self.batch_size):
-                indices, batch = zip(*ready[start : start + self.batch_size], strict=True)
-                generations = self._run(batch, [seeds[index] for index in indices])
-                results |= dict(zip(indices, generations, strict=True))
+            for self._grammar, ready in groups.items():
+                ready.sort(key=lambda item: to_read(item[1]) if self._decoder else len(item[1].input_ids))
+                for start in range(0, len(ready), self.batch_size):
+                    indices, batch = zip(*ready[start : start + self.batch_size], strict=True)
+                    generations = self._run(batch, [seeds[index] for index in indices])
+                    results |= dict(zip(indices, generations, strict=True))
             for index, generation in results.items():
                 generation.text = boxes_to_shown(generation.text, conversations[index], self.frame)
             return [results[index] for index in range(len(conversations))]
@@ -233,7 +237,7 @@ class TransformersPolicy(Policy):
         count, reason = self._length(ids)
         kept = ids[:count]
         text = self.decode(kept[:-1] if reason == "stop" else kept)
-        end = actions.end_of_action(text)
+        end = actions.end_of_action(text, self._grammar)
         return Generation(text[:end], kept, logprobs[:count], reason, prompt_tokens)
 
     def _length(self, ids: list[int]) -> tuple[int, Literal["action", "stop", "length"]]:
@@ -248,7 +252,7 @@ class TransformersPolicy(Policy):
         """Whether the last of the generated `ids` completed a closing action tag."""
         if not ids or ids[-1] not in self._closers:
             return False
-        return actions.end_of_action(self.decode(ids[-_TAIL:])) is not None
+        return actions.end_of_action(self.decode(ids[-_TAIL:]), self._grammar) is not None
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids, exactly: special tokens kept, spaces not tidied."""

@@ -17,7 +17,6 @@ from transformers import AutoProcessor
 
 from vrag_nb.agent import actions
 from vrag_nb.agent.encoding import VISION_TOKENS, ChatEncoder, Encoded
-from vrag_nb.agent.openai_policy import STOP
 from vrag_nb.agent.policy import (
     Conversation,
     Frame,
@@ -26,6 +25,7 @@ from vrag_nb.agent.policy import (
     boxes_to_shown,
     check_frame,
     check_sampling,
+    grammar_of,
     in_frame,
 )
 
@@ -78,7 +78,7 @@ class VLLMPolicy(Policy):
                 encoded[index] = self.encoder.encode(in_frame(conversation, self.frame), collapse_images=True)
                 self._check(encoded[index])
                 prompts.append(_prompt(encoded[index]))
-                params.append(self._params(wanted[index]))
+                params.append(self._params(wanted[index], grammar_of(conversation).stops))
             except (ValueError, OSError) as error:
                 encoded.pop(index, None)
                 results[index] = Generation.failed(str(error))
@@ -101,7 +101,7 @@ class VLLMPolicy(Policy):
         """Drop the engine, which frees its memory."""
         self._llm = None
 
-    def _params(self, seed: int | None) -> Any:
+    def _params(self, seed: int | None, stops: Sequence[str]) -> Any:
         tokenizer = self.encoder.tokenizer
         never = [token for token in VISION_TOKENS if tokenizer.convert_tokens_to_ids(token) is not None]
         banned = {int(tokenizer.convert_tokens_to_ids(token)): -100.0 for token in never}
@@ -111,7 +111,7 @@ class VLLMPolicy(Policy):
             top_p=self.top_p,
             repetition_penalty=1.0,
             seed=None if seed is None or self.temperature == 0 else seed % 2**31,
-            stop=STOP,
+            stop=list(stops),
             include_stop_str_in_output=True,
             stop_token_ids=[self.encoder.im_end],
             skip_special_tokens=False,
@@ -131,7 +131,7 @@ class VLLMPolicy(Policy):
         ids = [int(token) for token in completion.token_ids]
         logprobs = [float(step[token].logprob) for step, token in zip(completion.logprobs or [], ids, strict=False)]
         text = completion.text.removesuffix("<|im_end|>")
-        end = actions.end_of_action(text)
+        end = actions.end_of_action(text, grammar_of(conversation))
         reason: Literal["action", "stop", "length"] = "length" if completion.finish_reason == "length" else "stop"
         return Generation(
             text=boxes_to_shown(text[:end], conversation, self.frame),

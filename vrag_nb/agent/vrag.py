@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from PIL import Image as PILImage
 
@@ -28,11 +28,12 @@ from vrag_nb.records import Hit, Question
 class Event:
     """One thing that happened.
 
-    kind: think, search, bbox, answer, invalid - what the model did (`text`, `turn`); page, crop, notice - what it was
-    shown (`observation`, `image` as it saw it, `hits` behind a page); error; end, with the whole `trajectory`.
+    kind: think, search, bbox, answer, invalid, or the tag of an action of one's own - what the model did (`text`,
+    `turn`); page, crop, notice - what it was shown (`observation`, `image` as it saw it, `hits` behind a page); error;
+    end, with the whole `trajectory`.
     """
 
-    kind: Literal["think", "search", "bbox", "answer", "invalid", "page", "crop", "notice", "error", "end"]
+    kind: str
     turn: int
     text: str = ""
     box: tuple[float, float, float, float] | None = None  # shown pixels of the last image
@@ -96,8 +97,7 @@ class VRAG:
 
 def _acted(turn: Turn) -> Event:
     action = turn.action
-    text = action.query or action.answer or action.problem or ""
-    return Event(action.kind, turn.index, text, action.box)
+    return Event(action.kind, turn.index, action.words, action.box)
 
 
 def _shown(turn: Turn, session: Session) -> Iterator[Event]:

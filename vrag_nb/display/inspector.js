@@ -10,6 +10,7 @@ const MARKS = {
   yours: "your crop",
 };
 const KINDS = { search: "Search", bbox: "Crop", answer: "Answer", invalid: "Invalid" };
+const named = (kind) => KINDS[kind] ?? kind; // an action of one's own goes by its tag
 
 function h(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
@@ -223,9 +224,9 @@ function stepper(model, on, go) {
       "button",
       {
         class: `vrag-step vrag-step--${kind}`, type: "button", "aria-current": turn === index ? "step" : null,
-        title: `Turn ${turn + 1}: ${KINDS[kind]}`, onclick: () => go("turn_index", turn),
+        title: `Turn ${turn + 1}: ${named(kind)}`, onclick: () => go("turn_index", turn),
       },
-      `${turn + 1} ${KINDS[kind]}`,
+      `${turn + 1} ${named(kind)}`,
     )));
   };
   on("change:turn", draw);
@@ -239,7 +240,9 @@ function words(model, on) {
   const action = (turn) => {
     if (turn.kind === "search") return [h("span", { class: "vrag-action-value" }, turn.query)];
     if (turn.kind === "answer") return [h("span", { class: "vrag-action-value" }, turn.answer)];
-    const parts = turn.box ? [h("code", { class: "vrag-box-shown" }, box(turn.box))] : [];
+    const said = [turn.argument, turn.kind === "invalid" ? null : turn.query].filter(Boolean);
+    const parts = said.map((text) => h("span", { class: "vrag-action-value" }, text));
+    if (turn.box) parts.push(h("code", { class: "vrag-box-shown" }, box(turn.box)));
     if (turn.box && turn.frame) parts.push(h("span", { class: "vrag-muted" }, `of ${times(turn.frame)} shown`));
     if (turn.page_box) parts.push(h("code", { class: "vrag-box-page" }, box(turn.page_box)), h("span", { class: "vrag-muted" }, "page px"));
     if (turn.problem) parts.push(h("p", { class: "vrag-problem" }, turn.problem));
@@ -255,7 +258,7 @@ function words(model, on) {
       h("h4", {}, "Thought", turn.forced ? badge("plain", "forced last turn", "the extra turn that asks for an answer") : null),
       h("p", { class: "vrag-thought" }, turn.thought || h("span", { class: "vrag-muted" }, "none")),
       h("h4", {}, "Action"),
-      h("div", { class: "vrag-action" }, h("span", { class: `vrag-kind vrag-step--${turn.kind}` }, KINDS[turn.kind]), ...action(turn)),
+      h("div", { class: "vrag-action" }, h("span", { class: `vrag-kind vrag-step--${turn.kind}` }, named(turn.kind)), ...action(turn)),
       ...turn.notices.map((text) => h("p", { class: "vrag-notice-text" }, "Told: ", text)),
       h("details", { class: "vrag-raw" }, h("summary", {}, "Text as written"), h("pre", {}, turn.text)),
       cost ? h("p", { class: "vrag-muted" }, cost) : "",

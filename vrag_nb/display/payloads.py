@@ -68,6 +68,7 @@ def turn(trajectory: Trajectory, scene: Scene) -> dict[str, Any]:
         "query": action.query,
         "answer": action.answer,
         "problem": action.problem,
+        "argument": action.argument,
         "box": [round(value, 1) for value in action.box] if action.box else None,
         "frame": list(scene.before.view.shown_size) if scene.before else None,
         "page_box": [round(value) for value in box] if box else None,

@@ -29,8 +29,7 @@ _UNITS = {"difficulty": "0 to 1", "learning_rate": "rate", "tokens": "tokens so 
 _HATCHES = ("", "//", "..")  # of bars, likewise
 STYLES = ("-", "--", ":")  # of lines, once the colours of SERIES are used up
 Estimate = Mapping[str, float]  # {value, low, high, n}
-_KINDS = ("search", "bbox", "answer", "invalid")
-_KIND_NAMES = {"search": "search", "bbox": "crop", "answer": "answer", "invalid": "invalid"}
+_KINDS = {"search": SERIES[0], "bbox": SERIES[1], "answer": SERIES[2], "invalid": SERIES[4]}
 
 
 def accuracy_by_system(answers: Mapping[str, Mapping[str, Any]], title: str = "Answer accuracy by system") -> Figure:
@@ -186,8 +185,10 @@ def turn_counts(
         (turn.action.kind, turn.index + 1) for one in chosen for turn in one.turns
     )
     steps = list(range(1, most + 1))
-    kinds = {_KIND_NAMES[kind]: [actions[kind, step] for step in steps] for kind in _KINDS}
-    _stack(right, steps, kinds, [SERIES[0], SERIES[1], SERIES[2], SERIES[4]])
+    own = sorted({kind for kind, _ in actions} - set(_KINDS))
+    colours_of = _KINDS | {kind: (SERIES[5], SERIES[3])[number % 2] for number, kind in enumerate(own)}
+    kinds = {"crop" if kind == "bbox" else kind: [actions[kind, step] for step in steps] for kind in colours_of}
+    _stack(right, steps, kinds, list(colours_of.values()))
     figures.chart(right, "Actions by turn", "turn", "actions")
     figure.tight_layout()
     return figure

@@ -119,12 +119,12 @@ def _row(scene: Scene, pages: PageStore, question: Question | None) -> _Row:
 
 def _words(scene: Scene) -> list[tuple[str, float, str, str]]:
     turn, action = scene.turn, scene.turn.action
-    heading = {"search": "search", "bbox": "crop", "answer": "answer", "invalid": "invalid action"}[action.kind]
+    heading = {"bbox": "crop", "invalid": "invalid action"}.get(action.kind, action.kind)
     lines = [(f"{turn.index + 1}  {heading}" + ("  (forced)" if turn.forced else ""), 11.0, INK, "bold")]
     if turn.thought:
         lines.append((wrap(turn.thought, _WORDS, 9, lines=9), 9.0, MUTED, "normal"))
     box = "[{}]".format(", ".join(f"{value:g}" for value in action.box)) if action.box else ""
-    said = {"search": action.query, "answer": action.answer, "bbox": box, "invalid": box}[action.kind]
+    said = box or action.argument if action.kind == "invalid" else action.words or box
     if said:
         lines.append((wrap(f"→ {said}", _WORDS, 10, lines=4, weight="bold"), 10.0, INK, "bold"))
     if box and scene.before is not None:

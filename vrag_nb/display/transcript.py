@@ -28,9 +28,9 @@ def turn_lines(events: Iterable[vrag.Event]) -> Iterator[str]:
     """VRAG's events: a turn's thought and action, and the image it was shown."""
     answered = False
     for event in events:
-        if event.kind in _MARKS:
+        if event.observation is None and event.kind not in ("error", "end"):
             text = event.text or (str([round(value) for value in event.box]) if event.box else "")
-            yield _line(event.turn, _MARKS[event.kind], text)
+            yield _line(event.turn, _MARKS.get(event.kind, event.kind), text)
         elif event.observation is not None and event.image is not None:
             width, height = event.image.size
             yield _more(f"looks at {event.observation.page_id} ({event.kind}, {width} x {height} px)")

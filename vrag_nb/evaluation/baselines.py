@@ -178,7 +178,7 @@ class NoRetrievalEnvironment(_OneTurnEnvironment):
 
     def prepare(self, session: Session) -> None:
         session.prompt = f"{session.prompt}\n\n{self.settings.forced_text}"
-        session.conversation = opening(session.prompt, self.settings.system)
+        session.conversation = opening(session.prompt, self.settings.system, self.grammar)
         session.forced = True
 
 

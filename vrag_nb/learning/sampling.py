@@ -112,8 +112,8 @@ def _identity(trajectory: Trajectory, grid: int = 28) -> tuple[Any, ...]:
     """The question and its actions, boxes rounded to whole image squares; of VimRAG what was written down as well."""
     question = trajectory.question_uid
     actions = [
-        (turn.action.kind, turn.action.query, turn.action.box and tuple(round(v / grid) for v in turn.action.box))
-        for turn in trajectory.turns
+        (one.kind, one.query, one.argument, one.box and tuple(round(value / grid) for value in one.box))
+        for one in (turn.action for turn in trajectory.turns)
     ]
     replies = (reply for turn in trajectory.turns if turn.memory for reply in turn.memory.replies)
     memory = [node["parents"] for node in trajectory.graph or []]

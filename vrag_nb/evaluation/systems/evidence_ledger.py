@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from vrag_nb.agent import thinking
 from vrag_nb.agent.environment import Environment
 from vrag_nb.agent.observers import FORMATS, Session
 from vrag_nb.agent.trajectory import Turn, observation_message
@@ -27,7 +28,6 @@ _EVIDENCE = re.compile(  # one that was not closed ends where the action begins
     r"<\s*evidence\s*>(.*?)(?:<\s*/\s*evidence\s*>|(?=<\s*(?:search|bbox|region|answer|evidence)\s*>)|\Z)",
     re.IGNORECASE | re.DOTALL,
 )
-_THINKING = re.compile(r"<think>.*?(?:</think>|\Z)", re.IGNORECASE | re.DOTALL)
 
 
 def ledger(turns: Sequence[Turn]) -> list[str]:
@@ -35,7 +35,7 @@ def ledger(turns: Sequence[Turn]) -> list[str]:
     entries: dict[str, str] = {}  # words without case -> entry
     page: str | None = None
     for turn in turns:
-        for found in _EVIDENCE.findall(_THINKING.sub(" ", turn.text)):
+        for found in _EVIDENCE.findall(thinking.outside(turn.text)):
             text = " ".join(re.sub(r"<[^>]*>", " ", found).split())[:MAX_CHARACTERS]
             if text:
                 entries.setdefault(text.casefold(), f"{page}: {text}" if page else text)

@@ -5,31 +5,26 @@
     <bbox>[x1, y1, x2, y2]</bbox>         a region of what was selected; before a selection it is invalid
     <answer>answer</answer>
 
-In the record a selection is a `bbox` over the whole small image, since that is what it does: the page is enlarged. The
-three small pages count as retrieved, the selected one is a crop that shows nothing new. UniDoc-RL's dense rewards and
-its checkpoints are not part of this: it is the action space, for any policy.
+The three small pages count as retrieved, the selected one is a crop that shows nothing new. UniDoc-RL's dense rewards
+and its checkpoints are not part of this: it is the action space, for any policy.
 """
 
 from __future__ import annotations
 
 import re
 
-from vrag_nb.agent.actions import Action, outside_thinking, thoughts
+from vrag_nb.agent.action_kinds import ActionKind
+from vrag_nb.agent.actions import Action, InvalidAction
 from vrag_nb.agent.environment import Environment
 from vrag_nb.agent.geometry import View
-from vrag_nb.agent.observers import CropObserver, InvalidAction, Observer, SearchObserver, Session, Settings
+from vrag_nb.agent.observers import CropObserver, Observer, SearchObserver, Session, Settings
 from vrag_nb.agent.pages import Pages
-from vrag_nb.agent.policy import Generation
 from vrag_nb.agent.trajectory import Observation
 from vrag_nb.evaluation.baselines import Context, System
 from vrag_nb.records import Hit
 
 CANDIDATES = 3
 SHARE = 4  # a small page gets the pixel budget divided by this
-FORMATS = (
-    "Use <search>query</search>, <select>number</select>, <bbox>[x1, y1, x2, y2]</bbox> or <answer>answer</answer>."
-)
-_SELECT = re.compile(r"<\s*select\s*>\s*([^<]*?)\s*(?:<|\Z)", re.IGNORECASE)
 
 
 class SmallPagesObserver:
@@ -65,33 +60,26 @@ class SelectedCropObserver:
         return self.crop(session, action, hits)
 
 
-class SelectEnvironment(Environment):
-    """Reads `<select>n</select>`, the first action outside the thinking, as an enlargement of the n-th small page."""
+class Select(ActionKind):
+    """Enlarges the n-th of the small pages shown last."""
 
-    def accept(self, session: Session, generation: Generation) -> Action | None:
-        action = super().accept(session, generation)
-        if action is None:
-            return None
-        turn = session.turns[-1]
-        said = outside_thinking(turn.text)
-        found = _SELECT.search(said)
-        if found is None or self.parse(said[: found.start()])[1].kind != "invalid":  # another action came first
-            return action
-        turn.thought, turn.action = thoughts(turn.text[: found.start()]), self._selection(session, found[1])
-        return turn.action
+    tag = "select"
+    usage = "<select>number</select> shows a page of your last search large enough to read."
 
-    def _selection(self, session: Session, number: str) -> Action:
+    def observe(self, session: Session, action: Action, hits: list[Hit]) -> list[Observation]:
         small = next((pages for turn in reversed(session.turns) if (pages := _small_pages(turn.observations))), [])
+        number = action.argument or ""
         if not small:
-            return Action(kind="invalid", problem="there are no pages to select from yet; search first.")
+            raise InvalidAction("there are no pages to select from yet; search first.")
         if not re.fullmatch(r"[0-9]{1,3}", number) or not 1 <= int(number) <= len(small):
-            return Action(kind="invalid", problem=f"{number!r} is none of the pages 1 to {len(small)}.")
+            raise InvalidAction(f"{number!r} is none of the pages 1 to {len(small)}.")
         page = small[int(number) - 1]
         assert page.page_size is not None
         assert page.shown_size is not None
         session.last_page = page.page_id
         session.last_view = View(page.page_size, None, page.shown_size, self.settings.budget)
-        return Action(kind="bbox", box=(0.0, 0.0, float(page.shown_size[0]), float(page.shown_size[1])))
+        whole = (0.0, 0.0, float(page.shown_size[0]), float(page.shown_size[1]))
+        return CropObserver(self.pages, self.settings)(session, Action(kind="bbox", box=whole), hits)
 
 
 def _small_pages(observations: list[Observation]) -> list[Observation]:
@@ -104,11 +92,9 @@ class SelectPage(System):
     prompt = "select_page"
 
     def environment(self, context: Context) -> Environment:
-        settings = context.settings.model_copy(
-            update={"formats": FORMATS, "top_k": max(context.settings.top_k, CANDIDATES)}
-        )
+        settings = context.settings.model_copy(update={"top_k": max(context.settings.top_k, CANDIDATES)})
         observers: dict[str, Observer] = {
             "search": SmallPagesObserver(context.pages, settings),
             "bbox": SelectedCropObserver(context.pages, settings),
         }
-        return SelectEnvironment(context.engine, context.pages, settings, self.prompt, observers=observers)
+        return Environment(context.engine, context.pages, settings, self.prompt, actions=[Select], observers=observers)
