@@ -79,6 +79,7 @@ class Remembering:
 
     def __init__(self, engine: Engine) -> None:
         self.engine, self.known = engine, dict[str, list[Hit]]()
+        self.fingerprint = engine.fingerprint
 
     def search(self, queries: list[str], top_k: int = 3) -> list[list[Hit]]:
         """The best `top_k` pages of every query; the first search settles how many there are."""

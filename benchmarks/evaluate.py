@@ -39,6 +39,7 @@ from vrag_nb.agent.openai_policy import OpenAIPolicy
 from vrag_nb.agent.policy import Policy
 from vrag_nb.agent.trajectory import Trajectory, read_trajectories
 from vrag_nb.evaluation.evaluate import evaluate
+from vrag_nb.evaluation.of_profile import evaluation_of
 from vrag_nb.profiles import Profile, load_profile, sample
 from vrag_nb.records import Question
 
@@ -99,17 +100,13 @@ def run(profile: Profile, engine: Any, policy: Policy, questions: list[Question]
     with tempfile.TemporaryDirectory(prefix="vrag-evaluate-") as folder:
         out = Path(folder)
         metrics = evaluate(
-            corpus=profile.corpus_folder,
             questions=questions,
             engine=engine,
             policy=policy,
             systems=[system],
             out=out,
-            settings=profile.task(),
-            prompt=profile.agent.prompt,
-            seed=profile.evaluation.seed,
-            concurrency=concurrency,
             progress=False,
+            **(evaluation_of(profile) | {"concurrency": concurrency}),
         )
         rows = [json.loads(line) for line in (out / "predictions.jsonl").read_text(encoding="utf-8").splitlines()]
         found = {one.uid: one for one in read_trajectories(out / "trajectories" / f"{system}.jsonl")}

@@ -39,6 +39,7 @@ from vrag_nb.evaluation.answers import is_correct
 from vrag_nb.evaluation.evaluate import evaluate
 from vrag_nb.evaluation.long_questions import long_questions, values_right
 from vrag_nb.evaluation.metrics import Interval, bootstrap, paired_bootstrap, share_interval
+from vrag_nb.evaluation.of_profile import evaluation_of
 from vrag_nb.evaluation.per_question import pages_seen
 from vrag_nb.evaluation.report import write_json
 from vrag_nb.evaluation.visual_context import mean_by_step, visual_tokens
@@ -108,17 +109,12 @@ def play(
     changes = {bound: steps} | ({"top_k": top_k} if top_k and isinstance(task, MemorySettings) else {})
     settings: Settings | MemorySettings = task.model_copy(update=changes)
     evaluate(
-        corpus=profile.corpus_folder,
         questions=questions,
         engine=profile.search_engine(),
         policy=policy,
         systems=[name],
         out=out,
-        settings=settings,
-        prompt=profile.agent.prompt,
-        seed=seed,
-        concurrency=profile.evaluation.concurrency,
-        run_info={"profile": profile.name, "steps": steps},
+        **(evaluation_of(profile, seed, steps=steps) | {"settings": settings}),
     )
     found = {one.uid: one for one in read_trajectories(out / "trajectories" / f"{name}.jsonl")}
     return [found[question.uid] for question in questions]

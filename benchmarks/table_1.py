@@ -20,6 +20,7 @@ from typing import Any
 from vrag_nb.display.report_page import write_report_page
 from vrag_nb.evaluation.evaluate import evaluate
 from vrag_nb.evaluation.measured import accuracy_table
+from vrag_nb.evaluation.of_profile import evaluation_of
 from vrag_nb.evaluation.report import print_table
 from vrag_nb.evaluation.result_folders import read_results
 from vrag_nb.paths import project_path, shown_path
@@ -46,17 +47,12 @@ def main() -> None:
     for seed in options.seeds:
         folders.append(out / f"seed-{seed}")
         evaluate(
-            corpus=profile.corpus_folder,
             questions=questions,
             engine=engine,
             policy=policy,
             systems=systems,
             out=folders[-1],
-            settings=profile.task(),
-            prompt=profile.agent.prompt,
-            seed=seed,
-            concurrency=profile.evaluation.concurrency,
-            run_info={"profile": profile.name, "temperature": options.temperature, "limit": options.limit},
+            **evaluation_of(profile, seed, temperature=options.temperature, limit=options.limit),
         )
     page, _ = write_report_page(folders, out, corpus=profile.corpus_folder)
     table = accuracy_table(read_results(folders))

@@ -83,6 +83,10 @@ class RankedEngine:
         self.calls: list[list[str]] = []
         self._lock = threading.Lock()
 
+    @property
+    def fingerprint(self) -> str:
+        return f"{type(self).__name__} {self.ranking}"
+
     def search(self, queries: list[str], top_k: int = 3) -> list[list[Hit]]:
         with self._lock:
             self.calls.append(list(queries))
@@ -107,6 +111,11 @@ class ScriptedPolicy(Policy):
         self.calls: list[int] = []
         self.seeds: list[int] = []
         self._lock = threading.Lock()
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Whatever the script: what is kept for another policy is not what these tests are about."""
+        return {"name": self.name}
 
     def generate(self, conversations: Sequence[Conversation], seeds: Sequence[int] | None = None) -> list[Generation]:
         with self._lock:

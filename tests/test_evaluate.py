@@ -22,7 +22,7 @@ from vrag_nb import __main__ as cli
 from vrag_nb.agent.environment import replay
 from vrag_nb.agent.observers import Settings
 from vrag_nb.agent.pages import PageStore
-from vrag_nb.agent.policy import Conversation
+from vrag_nb.agent.policy import Conversation, Generation, Policy
 from vrag_nb.agent.trajectory import TrajectoryLog, read_trajectories
 from vrag_nb.evaluation import report
 from vrag_nb.evaluation.baselines import SYSTEMS, Context, find_system
@@ -30,6 +30,7 @@ from vrag_nb.evaluation.evaluate import evaluate, question_type
 from vrag_nb.evaluation.realdocs import evaluate_realdocs
 from vrag_nb.evaluation.result_folders import read_results
 from vrag_nb.folder_lock import FolderInUseError, alone_in
+from vrag_nb.profiles import load_profile
 from vrag_nb.records import MetaInfo, Question, read_pages, read_questions, write_pages, write_questions
 
 SETTINGS = Settings(max_turns=3, top_k=5, min_pixels=4 * 784, max_pixels=40 * 784)
@@ -279,6 +280,52 @@ def test_answers_made_with_something_else_are_put_aside(run, tmp_path, changed):
     run(policy=policy, systems=["agent"], **changed)
     assert sum(policy.calls) > 0
     assert len(read_trajectories(tmp_path / "out/trajectories/agent.stale.jsonl")) == 3
+
+
+class Fixed(Policy):
+    """A policy as the guides show one: a class with one method."""
+
+    def __init__(self, checkpoint: str = "", word: str = "", ask: Any = None) -> None:
+        self.checkpoint, self.word, self.ask, self.calls = checkpoint, word, ask, 0
+
+    def generate(self, conversations, seeds=None):
+        return [Generation(f"<answer>{self.word}</answer>") for _ in conversations]
+
+
+def test_the_answers_of_one_policy_are_not_taken_for_anothers(run):
+    given = [Fixed("a/model-1", "41"), Fixed("b/model-2", "42"), Fixed("b/model-2", "42"), Fixed("b/model-3", "42")]
+    right = [run(policy=policy, systems=["agent"])["answers"]["agent"]["accuracy"]["value"] for policy in given]
+    assert right == [0, *[pytest.approx(2 / 3, abs=1e-6)] * 3]
+    identities = [policy.identity for policy in given]
+    assert identities[1] == identities[2]
+    assert len({str(one) for one in identities}) == 3
+    model = Fixed(ask=print)  # no plain value: of another object nothing is known
+    assert model.identity == model.identity != Fixed(ask=print).identity
+
+
+def test_ones_own_policy_is_known_by_what_its_profile_says_of_it(tmp_path, monkeypatch):
+    code = """from vrag_nb.agent.policy import Policy
+
+
+class Own(Policy):
+    def __init__(self, checkpoint, **options):
+        self.model = print
+
+    def generate(self, conversations, seeds=None): ...
+"""
+    (tmp_path / "own_policy.py").write_text(code)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    runs = tmp_path / "runs.yaml"
+
+    def loaded(checkpoint: str, word: str) -> Policy:
+        policy = f"{{kind: 'own_policy:Own', checkpoint: {checkpoint}, options: {{word: {word}}}}}"
+        runs.write_text(f"profiles: {{own: {{corpus: {{folder: c}}, retriever: {{kind: bm25}}, policy: {policy}}}}}")
+        return load_profile("own", runs).load_policy()
+
+    one, same, other, further = loaded("a/b", "x"), loaded("a/b", "x"), loaded("a/b", "y"), loaded("a/c", "x")
+    assert one.declared == {"kind": "own_policy:Own", "checkpoint": "a/b", "options": {"word": "x"}}
+    assert (one.declared, one.identity) == (same.declared, same.identity)
+    assert len({str(policy.declared) for policy in (one, other, further)}) == 3
 
 
 def test_answers_of_ones_own_system_are_put_aside_when_its_code_changed(run, tmp_path, monkeypatch):

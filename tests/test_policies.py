@@ -30,7 +30,6 @@ from vrag_nb.agent.policy import Conversation, Image, Message, Text
 from vrag_nb.agent.rollout import rollout
 from vrag_nb.agent.transformers_policy import TransformersPolicy, _SeededGumbel
 from vrag_nb.agent.vllm_policy import VLLMPolicy
-from vrag_nb.evaluation.evaluate import _policy_identity
 
 SMALL, WIDE = (56, 84), (140, 56)  # shown pixels (width, height)
 
@@ -716,7 +715,7 @@ def test_vllm_gets_one_placeholder_per_image(
     llm = policy._llm
     assert llm is not None
     assert first.text == second.text == "<answer>1</answer>"
-    assert "weights" in _policy_identity(policy), "other weights by the same name are another policy"
+    assert "weights" in policy.identity, "other weights by the same name are another policy"
     assert (first.token_ids, first.logprobs, first.finish_reason) == ([7, 8], [-0.5, -0.5], "action")
     assert llm.prompts[1]["prompt_token_ids"].count(encoder.image_pad) == 2
     assert [image.size for image in llm.prompts[1]["multi_modal_data"]["image"]] == [(84, 28), (140, 28)]

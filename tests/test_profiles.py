@@ -23,6 +23,7 @@ from vrag_nb.agent.prompting import load_prompt
 from vrag_nb.agent.search_client import SearchClient
 from vrag_nb.agent.vimrag import VimRAG
 from vrag_nb.agent.vrag import VRAG
+from vrag_nb.evaluation.of_profile import evaluation_of
 from vrag_nb.learning.experts import PrivilegedPlanner
 from vrag_nb.paths import REPOSITORY, project_path, shown_path
 from vrag_nb.profile_parts import VimRAGPart, VRAGPart
@@ -92,6 +93,16 @@ def test_a_part_of_another_kind_is_given_nothing_of_the_one_before(file: Path) -
     assert (profile.policy.checkpoint, profile.policy.options) == ("data/models/none", {})
     add(file, "  same:\n    extends: own\n    retriever: {kind: mine, server: 'http://there'}\n")
     assert load_profile("same", file).retriever.options == {"width": 3}
+
+
+def test_an_evaluation_is_told_all_that_the_profile_says_of_it(file: Path, tmp_path: Path) -> None:
+    add(file, "  drawn:\n    extends: base\n    evaluation: {seed: 7, concurrency: 3}\n")
+    profile = load_profile("drawn", file)
+    told = evaluation_of(profile, limit=5)
+    assert (told["corpus"], told["seed"], told["concurrency"]) == (tmp_path / "corpus", 7, 3)
+    assert (told["settings"], told["prompt"]) == (profile.settings(), profile.agent.prompt)
+    assert told["run_info"] == {"profile": "drawn", "retriever": "bm25", "corpus": str(tmp_path / "corpus"), "limit": 5}
+    assert evaluation_of(profile, seed=0)["seed"] == 0
 
 
 def test_a_profile_may_name_a_benchmarks_own_question_file(file: Path, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from conftest import serving
@@ -185,6 +185,8 @@ def test_what_fails_is_an_error_and_loses_nothing_else() -> None:
 )
 def test_a_part_that_scores_many_may_fail_as_well(given: Callable[[], list[Any]], words: str) -> None:
     class Together:
+        identity: ClassVar[dict[str, str]] = {}
+
         def many(self, trajectories: Sequence[Trajectory]) -> list[Any]:
             return given()
 

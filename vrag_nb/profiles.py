@@ -232,6 +232,8 @@ class Profile(Part):
         return self._policy("policy" if acting is None else "learning.acting", self.policy.model_copy(update=changes))
 
     def _policy(self, field: str, part: PolicyPart) -> Policy:
+        from vrag_nb.agent.policy import weights_identity
+
         checkpoint = part.checkpoint
         if part.kind not in POLICIES:  # what a class of somebody's own makes of a name is its affair
             folder = project_path(checkpoint)
@@ -244,13 +246,16 @@ class Profile(Part):
         except (ImportError, AttributeError) as error:
             raise ProfileError(f"profile {self.name}, field {field}.kind: {error}") from error
         try:
-            return cls(checkpoint, **with_addresses(part.options), **_named_address(part))
+            policy: Policy = cls(checkpoint, **with_addresses(part.options), **_named_address(part))
         except TypeError as error:
             raise ProfileError(f"profile {self.name}, field {field}.options: {error}") from error
         except AttributeError as error:  # of a checkpoint of another kind, or a dtype that torch does not have
             raise ProfileError(f"profile {self.name}, field {field}: {error}") from error
         except (ValueError, OSError, ImportError) as error:
             raise ProfileError(f"profile {self.name}, field {field}: {str(error).splitlines()[0]}") from error
+        if part.kind not in POLICIES:
+            policy.declared = {**part.model_dump(mode="json"), **weights_identity(checkpoint)}
+        return policy
 
     def settings(self) -> Settings:
         """What VRAG's task is: the `agent` part without the prompt. Raises ProfileError for another kind of agent, or

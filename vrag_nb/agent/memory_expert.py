@@ -58,6 +58,11 @@ class MemoryPlanner(Policy):
         self._questions = by_words(questions)
         self._longest_first = sorted(self._questions, key=len, reverse=True)
 
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Its name alone: what it says follows from it and the questions."""
+        return {"name": self.name}
+
     def generate(self, conversations: Sequence[Conversation], seeds: Sequence[int] | None = None) -> list[Generation]:
         """See `Policy.generate`. A conversation about a question it was not told of gets an error."""
         return [self._step(conversation) for conversation in conversations]

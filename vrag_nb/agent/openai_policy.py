@@ -110,12 +110,13 @@ class OpenAIPolicy(Policy):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What answers depend on besides the model's name; a checksum of what may hold a secret."""
+        """What is asked of which model and how it is sent; a checksum of what may hold a secret."""
         asked = [self.address or str(self._client.base_url), json.dumps(self._extra_body, sort_keys=True, default=str)]
         digest = hashlib.sha256("\n".join(asked).encode()).hexdigest()[:16]
         omitted = {"omit": sorted(self.omit)} if self.omit else {}  # none: as before there was such an option
         form = {"limit": self._limit, "image_format": self.image_format, "stop": self.stop}
-        return {"endpoint": digest, **form, **omitted}
+        sampling = {"temperature": self.temperature, "top_p": self.top_p, "frame": self.frame}
+        return {"name": self.name, **sampling, "endpoint": digest, **form, **omitted}
 
     def generate(self, conversations: Sequence[Conversation], seeds: Sequence[int] | None = None) -> list[Generation]:
         """See `Policy.generate`. A request that fails for good is its sample's error; the others go on."""

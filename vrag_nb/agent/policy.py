@@ -13,16 +13,20 @@ are in shown pixels.
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal, get_args
+from pathlib import Path
+from typing import Any, Literal, get_args
+from uuid import uuid4
 
 from PIL import Image as PILImage
 
 from vrag_nb.agent import actions, geometry
+from vrag_nb.retrieval.embedders import fingerprint_folder
 
 Frame = Literal["absolute", "normalised-1000", "raw"]  # shown pixels, 0 to 1000, page pixels of what is shown
 
@@ -143,10 +147,21 @@ class Policy(ABC):
     name: what is written into trajectories.
     batched: True when `generate` is fastest on many conversations at once; the rollout driver then gathers all waiting
         sessions into one call. False for a remote endpoint, where each session runs in a thread of its own.
+    declared: for a class of somebody's own, the kind, checkpoint and options of the profile that it was made from.
     """
 
     name: str = "policy"
     batched: bool = True
+    declared: Mapping[str, Any] = {}
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What its turns depend on, JSON-able: the answers of one policy are never taken for those of another.
+
+        By default what a profile declares, else a checksum of all attributes. Where one of these is no plain value,
+        such as a model or a client, nothing can be said of another object, and the identity is this object's alone.
+        """
+        return {"name": self.name} if self.declared else {"name": self.name, "attributes": _checksum(vars(self))}
 
     @abstractmethod
     def generate(self, conversations: Sequence[Conversation], seeds: Sequence[int] | None = None) -> list[Generation]:
@@ -159,6 +174,21 @@ class Policy(ABC):
 
     def close(self) -> None:  # noqa: B027 - most policies hold nothing
         """Free what the policy holds. Safe to call twice."""
+
+
+def weights_identity(checkpoint: str | Path) -> dict[str, str]:
+    """`{"weights": checksum}` of a checkpoint that lies in a folder; empty for any other, which its name identifies."""
+    there = bool(str(checkpoint)) and Path(checkpoint).is_dir()
+    return {"weights": fingerprint_folder(Path(checkpoint))} if there else {}
+
+
+def _checksum(attributes: dict[str, Any]) -> str:
+    """Of an object's attributes, which are given one that no other object has where they are not all plain values."""
+    try:
+        text = json.dumps(attributes, sort_keys=True)
+    except (TypeError, ValueError):
+        text = attributes.setdefault("_unlike_any_other", uuid4().hex)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def generate_safely(

@@ -11,7 +11,11 @@ LONGEST_QUERY = 2000  # characters
 
 
 class Engine(Protocol):
-    """Anything that can search: one ranked list of hits per query."""
+    """Anything that can search: one ranked list of hits per query. fingerprint: what the rankings depend on; answers
+    found with one are not taken for those found with another."""
+
+    @property
+    def fingerprint(self) -> str: ...
 
     def search(self, queries: list[str], top_k: int = 3) -> list[list[Hit]]: ...
 

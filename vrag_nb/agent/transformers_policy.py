@@ -49,6 +49,7 @@ from vrag_nb.agent.policy import (
     check_sampling,
     grammar_of,
     in_frame,
+    weights_identity,
 )
 from vrag_nb.agent.views import VIEWS, Mixture, as_views, says_what_it_reads
 from vrag_nb.agent.vision_cache import DEFAULT_CACHE_BYTES, VisionCache, cacheable
@@ -154,6 +155,14 @@ class TransformersPolicy(Policy):
             for index, generation in results.items():
                 generation.text = boxes_to_shown(generation.text, conversations[index], self.frame)
             return [results[index] for index in range(len(conversations))]
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Sampling, limits, frame, views, and the checksum of the weights where they lie in a folder."""
+        names = ("name", "temperature", "top_p", "max_new_tokens", "max_prompt_tokens", "frame")
+        views = {"views": self.views} if self.views > 1 else {}  # one: as before there was such an option
+        weights = weights_identity(getattr(self.model, "name_or_path", "") or "")
+        return {name: getattr(self, name) for name in names} | views | weights
 
     def forget(self) -> None:
         """Drop what is kept between turns: the model's weights have changed."""

@@ -27,6 +27,7 @@ from vrag_nb.agent.policy import (
     check_sampling,
     grammar_of,
     in_frame,
+    weights_identity,
 )
 
 
@@ -86,6 +87,12 @@ class VLLMPolicy(Policy):
         for index, output in zip(encoded, outputs, strict=True):
             results[index] = self._read(output, encoded[index], conversations[index])
         return [results[index] for index in range(len(conversations))]
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Sampling, limit and frame, and the checksum of the weights where they lie in a folder."""
+        names = ("name", "temperature", "top_p", "max_new_tokens", "frame")
+        return {name: getattr(self, name) for name in names} | weights_identity(self.folder)
 
     def _check(self, encoded: Encoded) -> None:
         """Raises ValueError for a prompt that the engine would refuse, and all others of the call with it."""

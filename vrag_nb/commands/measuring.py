@@ -76,25 +76,16 @@ def evaluate(options: argparse.Namespace) -> None:
 
     from vrag_nb.evaluation.benchmark_report import write_benchmark_report
     from vrag_nb.evaluation.evaluate import evaluate as measure
+    from vrag_nb.evaluation.of_profile import evaluation_of
     from vrag_nb.evaluation.report import print_metrics
 
     metrics = measure(
-        corpus=profile.corpus_folder,
         questions=questions,
         engine=profile.search_engine(),
         policy=policy or (profile.load_policy() if systems else None),
         systems=systems,
         out=options.out,
-        settings=profile.task(),
-        prompt=profile.agent.prompt,
-        seed=profile.evaluation.seed,
-        concurrency=profile.evaluation.concurrency,
-        run_info={
-            "profile": profile.name,
-            "retriever": profile.retriever.kind,
-            "limit": options.limit or profile.evaluation.limit,
-            "corpus": shown_path(profile.corpus_folder),
-        },
+        **evaluation_of(profile, limit=options.limit or profile.evaluation.limit),
     )
     print_metrics(metrics)
     if not options.retrieval_only and write_benchmark_report(options.out, questions, profile.evaluation.seed):

@@ -25,12 +25,17 @@ from vrag_nb.evaluation.tables import Cell, Column, Table
 from vrag_nb.paths import shown_path
 
 COMMAND = "python -m vrag_nb run nano-ablations"
-_OTHERS = ("gold_pages_seen", "crops", "invalid_action_rate", "forced_rate", "finish_rate")
+FIGURES = ("accuracy", "gold_pages_seen", "crops", "invalid_action_rate", "forced_rate", "finish_rate")  # of a run
 
 
 def is_ablation(folder: Path) -> bool:
     """Whether a results folder declares ablation cells."""
     return (Path(folder) / "ablations.json").is_file()
+
+
+def actions_folder(actions: str) -> str:
+    """The folder below the results in which evaluations under these actions lie."""
+    return actions.replace(" ", "_")
 
 
 def ablation_table(folder: Path, judge: str) -> Table:
@@ -108,7 +113,7 @@ def _predictions(folder: Path, name: str, runs: Sequence[Mapping[str, float]]) -
     actions, reward = _parts(name)
     seeds = "|".join(str(run["seed"]) for run in runs if "seed" in run) or r"\d+"
     named = re.compile(rf"{re.escape(reward)}(-({seeds}))?")  # `look-0`, not `look-conduct-0`
-    where = folder / actions.replace(" ", "_")
+    where = folder / actions_folder(actions)
     return sorted(path for path in where.glob("*/predictions.jsonl") if named.fullmatch(path.parent.name))
 
 
@@ -116,7 +121,7 @@ def _row(folder: Path, name: str, runs: Sequence[Mapping[str, float]]) -> list[C
     actions, reward = _parts(name)
     found = _predictions(folder, name, runs)
     accuracy = _over_seeds([run["accuracy"] for run in runs], _by_question(found) if len(found) == len(runs) else {})
-    others = [_over_seeds([run[key] for run in runs if key in run]) for key in _OTHERS]
+    others = [_over_seeds([run[key] for run in runs if key in run]) for key in FIGURES[1:]]
     words = "none: the checkpoint all start from" if reward == "start" else reward_words(reward)
     return [actions, words, len(runs), accuracy, *others, TABLE_2.get((reward, actions))]
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -33,15 +33,13 @@ from typing import Any, ClassVar
 from vrag_nb.agent.actions import Action
 from vrag_nb.agent.environment import Environment
 from vrag_nb.agent.memory_session import MemorySettings
-from vrag_nb.agent.observers import Session, Settings, refuse_crop
-from vrag_nb.agent.pages import PageStore
+from vrag_nb.agent.observers import Observer, Session, Settings, refuse_crop
+from vrag_nb.agent.pages import Pages, PageStore
 from vrag_nb.agent.policy import Generation, Policy
 from vrag_nb.agent.rollout import World, rollout
 from vrag_nb.agent.searching import Engine
 from vrag_nb.agent.trajectory import Trajectory, Turn, assistant_message, opening
 from vrag_nb.records import Question
-
-NO_CROP_FORMATS = "Use <search>query</search> or <answer>answer</answer>."
 
 
 @dataclass(frozen=True)
@@ -194,6 +192,18 @@ class VanillaEnvironment(_OneTurnEnvironment):
         self.observe(session, self.search(session))  # max_turns is 1: what it shows ends with the forced text
 
 
+def no_crop_environment(
+    engine: Engine | None,
+    corpus: Path | Pages,
+    settings: Settings,
+    prompt: str | Path,
+    observers: Mapping[str, Observer] | None = None,
+) -> Environment:
+    """The loop of search and answer, in which a <bbox> is an invalid action that shows nothing; as `Environment`."""
+    settings = settings.model_copy(update={"formats": "Use <search>query</search> or <answer>answer</answer>."})
+    return Environment(engine, corpus, settings, prompt, observers={"bbox": refuse_crop, **(observers or {})})
+
+
 @register
 class NoRetrieval(System):
     name = "no_retrieval"
@@ -234,8 +244,7 @@ class AgentNoCrop(System):
     title = "search, no crop"
 
     def environment(self, context: Context) -> Environment:
-        settings = context.settings.model_copy(update={"formats": NO_CROP_FORMATS})
-        return Environment(context.engine, context.pages, settings, context.prompt, observers={"bbox": refuse_crop})
+        return no_crop_environment(context.engine, context.pages, context.settings, context.prompt)
 
 
 @register

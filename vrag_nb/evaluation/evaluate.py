@@ -57,7 +57,6 @@ from vrag_nb.folder_lock import alone_in
 from vrag_nb.paths import free_path
 from vrag_nb.provenance import own_code, provenance
 from vrag_nb.records import Hit, Question, pages_digest
-from vrag_nb.retrieval.embedders import fingerprint_folder
 
 DEPTH = 5  # pages looked at for the retrieval metrics
 QUERY_CHUNK = 64
@@ -285,8 +284,8 @@ def _forget_edited(path: Path, questions: Sequence[Question], told_gold: bool = 
 def _identity(context: Context, settings: Settings | MemorySettings) -> dict[str, Any]:
     """What trajectories depend on, whatever the system: all but its prompt and the question."""
     return {
-        "policy": _policy_identity(context.policy),
-        "engine": getattr(context.engine, "fingerprint", type(context.engine).__name__),
+        "policy": {**context.policy.identity, **context.policy.declared, **_own_code(context.policy)},
+        "engine": context.engine.fingerprint,
         "settings": settings.model_dump(mode="json"),
         "seed": context.seed,
         "pages": pages_digest(context.pages.corpus),
@@ -299,19 +298,6 @@ def _own_code(part: object) -> dict[str, str]:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _policy_identity(policy: Policy) -> dict[str, Any]:
-    """Name, sampling settings, and the checksum of the weights where they lie in a folder."""
-    names = ("name", "temperature", "top_p", "max_new_tokens", "max_prompt_tokens", "frame")
-    identity = {name: getattr(policy, name) for name in names if hasattr(policy, name)}
-    if (views := getattr(policy, "views", 1)) > 1:
-        identity["views"] = views
-    identity |= {**getattr(policy, "identity", {}), **_own_code(policy)}
-    folder = str(getattr(getattr(policy, "model", None), "name_or_path", "") or getattr(policy, "folder", ""))
-    if folder and Path(folder).is_dir():
-        identity["weights"] = fingerprint_folder(Path(folder))
-    return identity
 
 
 def _pairs(trajectories: Sequence[Trajectory], questions: Sequence[Question]) -> list[tuple[Trajectory, Question]]:

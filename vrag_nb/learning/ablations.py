@@ -24,9 +24,11 @@ from pathlib import Path
 from typing import Any
 
 from vrag_nb.agent.environment import Environment
-from vrag_nb.agent.observers import refuse_crop
 from vrag_nb.agent.trajectory import read_trajectories
+from vrag_nb.evaluation.ablation_table import FIGURES, actions_folder
+from vrag_nb.evaluation.baselines import no_crop_environment
 from vrag_nb.evaluation.evaluate import evaluate
+from vrag_nb.evaluation.of_profile import evaluation_of
 from vrag_nb.evaluation.report import write_json
 from vrag_nb.learning.curves import read_log
 from vrag_nb.learning.stages import reinforcement
@@ -36,7 +38,6 @@ from vrag_nb.profiles import Profile
 
 REWARDS = ("outcome", "vrag")
 SYSTEMS = {"search": "agent_no_crop", "search and crop": "agent"}  # actions, and the system that evaluates them
-FIGURES = ("accuracy", "gold_pages_seen", "crops", "invalid_action_rate", "forced_rate", "finish_rate")
 
 
 @dataclass(frozen=True)
@@ -61,11 +62,6 @@ class Cell:
         return Path(run) / f"{actions_folder(self.actions)}-{self.reward}-{self.seed}"
 
 
-def actions_folder(actions: str) -> str:
-    """The folder below the results in which evaluations under these actions lie."""
-    return actions.replace(" ", "_")
-
-
 def cells(
     actions: Sequence[str] = tuple(SYSTEMS), rewards: Sequence[str] = REWARDS, seeds: Sequence[int] = (0, 1, 2)
 ) -> list[Cell]:
@@ -77,9 +73,7 @@ def environment(profile: Profile, engine: Any, actions: str) -> Environment:
     """The agent's environment with these actions."""
     if actions == "search and crop":
         return Environment(engine, profile.corpus_folder, profile.settings(), profile.agent.prompt)
-    formats = "Use <search>query</search> or <answer>answer</answer>."
-    settings = profile.settings().model_copy(update={"formats": formats})
-    return Environment(engine, profile.corpus_folder, settings, profile.agent.prompt, observers={"bbox": refuse_crop})
+    return no_crop_environment(engine, profile.corpus_folder, profile.settings(), profile.agent.prompt)
 
 
 def train_cell(profile: Profile, engine: Any, start: Path, run: Path, cell: Cell, **changes: Any) -> Path:
@@ -128,13 +122,9 @@ def _evaluated(
         policy=policy,
         systems=[system],
         out=out / actions_folder(actions) / label,
-        corpus=profile.corpus_folder,
         questions=profile.questions(limit),
         engine=engine,
-        settings=profile.task(),
-        prompt=profile.agent.prompt,
-        seed=profile.evaluation.seed,
-        concurrency=profile.evaluation.concurrency,
+        **evaluation_of(profile, limit=limit or profile.evaluation.limit),
     )
     policy.close()
     answers = metrics["answers"][system]

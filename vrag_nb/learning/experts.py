@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from vrag_nb.agent import actions
 from vrag_nb.agent.geometry import Box, Budget, View, jittered, snapped
@@ -70,6 +71,11 @@ class PrivilegedPlanner(Policy):
         self.name = "privileged-planner" if crops else "glancing-planner"
         self._questions = by_words(questions)
         self._longest_first = sorted(self._questions, key=len, reverse=True)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Its name alone: what it says follows from it and the questions."""
+        return {"name": self.name}
 
     def generate(self, conversations: Sequence[Conversation], seeds: Sequence[int] | None = None) -> list[Generation]:
         """See `Policy.generate`. A conversation about a question it was not told of gets an error."""
@@ -215,6 +221,11 @@ class GroundedPolicy(Policy):
         self.name = f"{planner.name}+{grounder.name}"
         self.batched = planner.batched and grounder.batched
         self.redrawn_boxes = self.kept_boxes = 0
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The names of both."""
+        return {"name": self.name}
 
     def generate(self, conversations: Sequence[Conversation], seeds: Sequence[int] | None = None) -> list[Generation]:
         """See `Policy.generate`."""

@@ -4,7 +4,7 @@
     scored = reward.score(trajectories)          # one `Scored` each, in their order
 
 A part is a function `(Trajectory) -> float`. To use one of your own, name it in a profile as `module:function`. A part
-that must see many trajectories at once (a judge behind an endpoint) is an object with `many(trajectories)`.
+that must see many trajectories at once (a judge behind an endpoint) is a `BatchPart`.
 
 A part that fails on a trajectory gives that trajectory an error and no reward; the others keep theirs. Nothing here
 turns a failure into a silent 0.
@@ -34,7 +34,13 @@ class RewardError(ValueError):
 
 @runtime_checkable
 class BatchPart(Protocol):
-    """A part that scores many trajectories at once; an exception in a trajectory's place is its error."""
+    """A part that scores many trajectories at once; an exception in a trajectory's place is its error.
+
+    identity: what the scores follow from, JSON-able; a model is not trained on under another.
+    """
+
+    @property
+    def identity(self) -> Mapping[str, Any]: ...
 
     def many(self, trajectories: Sequence[Trajectory]) -> Sequence[float | Exception]: ...
 

@@ -45,7 +45,7 @@ from vrag_nb.evaluation.report import write_json
 from vrag_nb.folder_lock import FolderInUseError, alone_in
 from vrag_nb.learning.grpo import MultiTurnGRPOTrainer, grpo_trainer
 from vrag_nb.learning.grpo_settings import GRPOSettings
-from vrag_nb.learning.rewards import Reward
+from vrag_nb.learning.rewards import BatchPart, Reward
 from vrag_nb.learning.sampled_data import write_dataset, write_sharegpt
 from vrag_nb.learning.sampling import Chosen, account, choose
 from vrag_nb.learning.sft import SFTSettings, sft_trainer
@@ -245,16 +245,16 @@ def _sha256(path: Path) -> str:
 def _world_identity(environment: Environment | MemoryEnvironment) -> dict[str, Any]:
     """What an environment says and shows: its settings, the text of its prompt, its engine, its pages."""
     corpus = getattr(environment.pages, "corpus", None)  # none behind a search server
-    engine = getattr(environment.engine, "fingerprint", None) or type(environment.engine).__name__
-    seen = {"engine": str(engine), "pages": pages_digest(corpus) if corpus else None}
+    engine = environment.engine
+    ranked_by = (engine.fingerprint if engine else "") or type(engine).__name__  # a server may tell none
+    seen = {"engine": ranked_by, "pages": pages_digest(corpus) if corpus else None}
     return {"world": [environment.settings, environment.template], **seen}
 
 
 def _reward_identity(reward: Reward) -> list[Any]:
-    """Weights and gate; of a part that has an identity of its own, a judge, that; the code of somebody's own parts."""
+    """Weights and gate; what a judge's verdicts follow from; the code of somebody's own parts."""
     weights = {name: weight for name, (_, weight) in reward.parts.items()}
-    found = {name: getattr(part, "identity", None) for name, (part, _) in reward.parts.items()}
-    judges = {name: identity for name, identity in found.items() if identity is not None}
+    judges = {name: part.identity for name, (part, _) in reward.parts.items() if isinstance(part, BatchPart)}
     code = {name: digest for name, (part, _) in reward.parts.items() if (digest := own_code(part))}
     return [weights, reward.gate, *([judges] if judges else []), *([code] if code else [])]
 

@@ -74,6 +74,8 @@ class DeckPages(PageStore):
 class FlawedSearch:
     """A search that knows each search's gold page and ranks it first with probability `recall`, else a bit lower."""
 
+    fingerprint = "flawed"
+
     def __init__(self, page_ids: list[str], gold: dict[str, str], rng: random.Random, recall: float) -> None:
         self.page_ids, self.gold, self.rng, self.recall = page_ids, gold, rng, recall
 

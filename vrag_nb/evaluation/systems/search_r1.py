@@ -8,9 +8,8 @@ so that only what is shown differs.
 from __future__ import annotations
 
 from vrag_nb.agent.environment import Environment
-from vrag_nb.agent.observers import Observer, refuse_crop
 from vrag_nb.agent.page_text import PageTextObserver
-from vrag_nb.evaluation.baselines import NO_CROP_FORMATS, Context, System
+from vrag_nb.evaluation.baselines import Context, System, no_crop_environment
 
 
 class SearchR1(System):
@@ -19,6 +18,5 @@ class SearchR1(System):
     prompt = "search_text"
 
     def environment(self, context: Context) -> Environment:
-        settings = context.settings.model_copy(update={"formats": NO_CROP_FORMATS})
-        observers: dict[str, Observer] = {"search": PageTextObserver(context.pages, settings), "bbox": refuse_crop}
-        return Environment(context.engine, context.pages, settings, self.prompt, observers=observers)
+        observers = {"search": PageTextObserver(context.pages, context.settings)}
+        return no_crop_environment(context.engine, context.pages, context.settings, self.prompt, observers)

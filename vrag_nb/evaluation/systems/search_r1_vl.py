@@ -7,8 +7,7 @@ agent does without them. Here the prompt does not mention them: what a model doe
 from __future__ import annotations
 
 from vrag_nb.agent.environment import Environment
-from vrag_nb.agent.observers import refuse_crop
-from vrag_nb.evaluation.baselines import NO_CROP_FORMATS, Context, System
+from vrag_nb.evaluation.baselines import Context, System, no_crop_environment
 
 
 class SearchR1VL(System):
@@ -17,5 +16,4 @@ class SearchR1VL(System):
     prompt = "search_only"
 
     def environment(self, context: Context) -> Environment:
-        settings = context.settings.model_copy(update={"formats": NO_CROP_FORMATS})
-        return Environment(context.engine, context.pages, settings, self.prompt, observers={"bbox": refuse_crop})
+        return no_crop_environment(context.engine, context.pages, context.settings, self.prompt)
