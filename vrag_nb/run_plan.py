@@ -250,7 +250,7 @@ def _key(source: Path, parameters: Mapping[str, Any], profile: Profile, inputs: 
     code = [path for path in sorted(package.rglob("*")) if path.suffix in _SOURCES]
     code = [path for path in code if not path.relative_to(package).as_posix().startswith(_NO_PART)]
     if not uses_training:  # the recipe that made the models does not touch what they do
-        code = [path for path in code if path.relative_to(package).parts[0] != "nano"]
+        code = [path for path in code if not path.relative_to(package).as_posix().startswith("nano/")]
     own = [(REPOSITORY, path) for path in (*code, REPOSITORY / "requirements.lock")]
     for top, path in [*own, *((given, file) for given in inputs for file in _files(given))]:
         if path.is_file():
