@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 from tables import tell
 
 from vrag_nb.display import figures, plots
-from vrag_nb.evaluation.report import write_json
+from vrag_nb.files import write_json
 from vrag_nb.learning.curves import over_seeds, read_log
 from vrag_nb.learning.stages import reinforcement
 from vrag_nb.learning.trainers import train

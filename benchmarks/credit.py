@@ -56,7 +56,7 @@ from vrag_nb.display import figures, plots
 from vrag_nb.evaluation.answers import is_correct
 from vrag_nb.evaluation.long_questions import long_questions
 from vrag_nb.evaluation.metrics import bootstrap
-from vrag_nb.evaluation.report import write_json
+from vrag_nb.files import write_json
 from vrag_nb.learning.advantages import group_advantages
 from vrag_nb.learning.curves import over_seeds
 from vrag_nb.learning.ggpo import ggpo_loss

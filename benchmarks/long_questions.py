@@ -41,8 +41,8 @@ from vrag_nb.evaluation.long_questions import long_questions, values_right
 from vrag_nb.evaluation.metrics import Interval, bootstrap, paired_bootstrap, share_interval
 from vrag_nb.evaluation.of_profile import evaluation_of
 from vrag_nb.evaluation.per_question import pages_seen
-from vrag_nb.evaluation.report import write_json
 from vrag_nb.evaluation.visual_context import mean_by_step, visual_tokens
+from vrag_nb.files import write_json
 from vrag_nb.learning.experts import PrivilegedPlanner
 from vrag_nb.paths import project_path
 from vrag_nb.profiles import Profile, load_profile, sample

@@ -33,7 +33,7 @@ from search import DIM, KINDS, TOP, Corpus, build, corpora, exact_top
 from tables import tell
 from threadpoolctl import threadpool_limits
 
-from vrag_nb.evaluation.report import write_json
+from vrag_nb.files import write_json
 from vrag_nb.retrieval.storage import Compression
 
 WORKER = Path(__file__).with_name("plaid_worker.py")

@@ -47,7 +47,7 @@ from rich.table import Table
 from threadpoolctl import threadpool_limits
 
 from vrag_nb.display import figures
-from vrag_nb.evaluation.report import write_json
+from vrag_nb.files import write_json
 from vrag_nb.profiles import load_profile, sample
 from vrag_nb.provenance import hardware
 from vrag_nb.records import read_pages

@@ -29,7 +29,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from vrag_nb.display import figures
-from vrag_nb.evaluation.report import write_json
+from vrag_nb.files import write_json
 from vrag_nb.retrieval.growing import write_structure
 from vrag_nb.retrieval.opening import open_index
 from vrag_nb.retrieval.single_vector import SingleVectorIndex

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vrag_nb.evaluation.metrics import Interval
-from vrag_nb.evaluation.report import markdown_table, print_table, write_text
+from vrag_nb.evaluation.report import markdown_table, print_table
+from vrag_nb.files import write_text
 
 
 def tell(

@@ -13,7 +13,7 @@ from vrag_nb.documents.benchmarks import read_benchmark
 from vrag_nb.evaluation import compare, report
 from vrag_nb.evaluation.benchmark_report import read_predictions, write_benchmark_report
 from vrag_nb.evaluation.evaluate import evaluate
-from vrag_nb.evaluation.report import write_jsonl
+from vrag_nb.files import write_jsonl
 from vrag_nb.records import Question
 
 ROWS = [

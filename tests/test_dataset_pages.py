@@ -430,14 +430,14 @@ import os, signal, sys
 from pathlib import Path
 if __name__ == "__main__":
     from vrag_nb.documents import dataset_pages
-    real, files = dataset_pages._write, []
+    real, files = dataset_pages.write_text, []
     def stumble(path, text):
         files.append(path)
         if len(files) == int(sys.argv[3]):
             path.with_name(f".{path.name}.partial").write_text(text[:9])
             os.kill(os.getpid(), signal.SIGKILL)
         real(path, text)
-    dataset_pages._write = stumble
+    dataset_pages.write_text = stumble
     dataset_pages.import_dataset(Path(sys.argv[1]), Path(sys.argv[2]), workers=1, progress=False)
 """
 

@@ -37,6 +37,7 @@ from pydantic import (
 )
 
 from vrag_nb.document_names import document_of
+from vrag_nb.files import replacing, write_jsonl, write_text
 
 
 def _no_boolean(page: object) -> object:
@@ -318,20 +319,17 @@ def write_questions(path: Path, questions: Sequence[Question]) -> None:
     import pandas as pd
 
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.partial")
     rows = [question.model_dump(mode="json") for question in questions]
     if path.suffix == ".parquet":
         flat = [{**row, "meta_info": json.dumps(row["meta_info"], ensure_ascii=False)} for row in rows]
-        pd.DataFrame(flat).to_parquet(temporary, index=False)
+        with replacing(path) as temporary:
+            pd.DataFrame(flat).to_parquet(temporary, index=False)
     elif path.suffix == ".jsonl":
-        temporary.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+        write_jsonl(path, rows)
     elif path.suffix == ".json":
-        text = json.dumps({"examples": rows}, ensure_ascii=False, indent=1)
-        temporary.write_text(text, encoding="utf-8")
+        write_text(path, json.dumps({"examples": rows}, ensure_ascii=False, indent=1))
     else:
         raise ValueError(f"{path}: unknown question format {path.suffix!r}; use .json, .jsonl or .parquet")
-    temporary.replace(path)
 
 
 def pages_digest(corpus: Path) -> str:
@@ -385,6 +383,5 @@ def write_pages(corpus: Path, pages: Iterable[Page]) -> None:
     frame = pd.DataFrame([page.model_dump(exclude={"video"}) for page in pages], columns=columns)
     if any(clips):
         frame["video"] = clips
-    temporary = Path(corpus) / ".pages.parquet.partial"
-    frame.to_parquet(temporary, index=False)
-    temporary.replace(Path(corpus) / "pages.parquet")
+    with replacing(Path(corpus) / "pages.parquet") as temporary:
+        frame.to_parquet(temporary, index=False)

@@ -28,6 +28,7 @@ from papermill.exceptions import PapermillExecutionError
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from vrag_nb.files import write_text
 from vrag_nb.paths import REPOSITORY
 from vrag_nb.run_plan import Run, Step
 
@@ -175,7 +176,7 @@ def write_page(executed: Path, page: Path) -> None:
     body, _ = PageExporter().from_notebook_node(
         nbformat.read(executed, as_version=4), {"metadata": {"name": page.stem}}
     )
-    _replace(page, body)
+    write_text(page, body)
 
 
 def write_provenance(run: Run, steps: Sequence[Step]) -> None:
@@ -184,7 +185,7 @@ def write_provenance(run: Run, steps: Sequence[Step]) -> None:
 
     notebooks = {step.name: {"parameters": step.parameters, "seconds": step.seconds} for step in steps}
     about = {"run": run.name, "profile": run.profile, "notebooks": notebooks, **provenance()}
-    _replace(run.folder / "provenance.json", json.dumps(about, indent=1) + "\n")
+    write_text(run.folder / "provenance.json", json.dumps(about, indent=1) + "\n")
 
 
 def write_index(run: Run, steps: Sequence[Step], index: Path) -> None:
@@ -200,7 +201,7 @@ def write_index(run: Run, steps: Sequence[Step], index: Path) -> None:
     there = (run.folder / "report" / "report.html").is_file()
     report = _REPORT if there else ""
     page = _INDEX.format(name=html.escape(run.name), rows=rows, report=report, results=results, pictures=pictures)
-    _replace(index, page)
+    write_text(index, page)
 
 
 _REPORT = '<p><a href="report/report.html">The report: every table, published figures, and the failures</a></p>'
@@ -270,7 +271,7 @@ def _clean(executed: Path) -> None:
     home = str(Path.home())
     if home != "/":  # the home of some containers, and part of every path and fraction
         text = text.replace(f"{home}/", "~/")
-    _replace(executed, text)
+    write_text(executed, text)
 
 
 def _is_bar(output: Any) -> bool:
@@ -283,10 +284,3 @@ def _without_widget(output: Any) -> Any:
         output.data = {"text/plain": "An interactive widget: run this notebook in JupyterLab to use it."}
         output.metadata = {}
     return output
-
-
-def _replace(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.partial")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)

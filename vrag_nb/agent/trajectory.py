@@ -27,6 +27,7 @@ from vrag_nb.agent import geometry
 from vrag_nb.agent.actions import Action, Grammar
 from vrag_nb.agent.memory_records import MemoryTurn
 from vrag_nb.agent.policy import Conversation, Image, Message, Text
+from vrag_nb.files import read_lines, replacing
 from vrag_nb.records import Hit, Question
 
 
@@ -197,10 +198,8 @@ def read_trajectories(path: Path) -> list[Trajectory]:
     A last line cut short by a killed process is skipped. Raises FileNotFoundError, and ValueError that names the file
     and line for any other line that does not fit.
     """
-    content = Path(path).read_bytes()
     found: dict[str, Trajectory] = {}
-    lines = content.split(b"\n")[:-1]  # what follows the last newline is half written, or nothing
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(read_lines(path), start=1):
         if not line.strip():
             continue
         try:
@@ -249,12 +248,8 @@ def recorded(
 
 def write_trajectories(path: Path, trajectories: Iterable[Trajectory]) -> None:
     """Write a whole file of trajectories, replacing atomically."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.partial")
-    with temporary.open("w", encoding="utf-8") as file:
+    with replacing(path) as temporary, temporary.open("w", encoding="utf-8") as file:
         file.writelines(trajectory.model_dump_json() + "\n" for trajectory in trajectories)
-    temporary.replace(path)
 
 
 class TrajectoryLog:

@@ -25,6 +25,7 @@ from matplotlib.patches import Rectangle
 from PIL import Image
 
 from vrag_nb.display.scenes import Mark, MarkKind
+from vrag_nb.files import write_bytes
 
 BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, YELLOW = (
     "#0072b2", "#e69f00", "#009e73", "#d55e00", "#aa4499", "#56b4e9", "#f0e442"
@@ -74,11 +75,7 @@ def png_bytes(figure: Figure) -> bytes:
 
 def save(figure: Figure, path: Path) -> Path:
     """Write the figure as PNG, replacing atomically; returns the path."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.partial")
-    temporary.write_bytes(png_bytes(figure))
-    temporary.replace(path)
+    write_bytes(path, png_bytes(figure))
     return path
 
 

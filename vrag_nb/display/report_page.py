@@ -33,9 +33,9 @@ from vrag_nb.evaluation.ablation_table import COMMAND, ablation_table, is_ablati
 from vrag_nb.evaluation.failures import MEANINGS
 from vrag_nb.evaluation.measured import measured_tables
 from vrag_nb.evaluation.published import beside_table, order_table, published_tables
-from vrag_nb.evaluation.report import write_json, write_text
 from vrag_nb.evaluation.result_folders import Results, SystemResult, read_results, split_name
 from vrag_nb.evaluation.tables import Cell, Column, Table, write_tables
+from vrag_nb.files import write_json, write_text
 from vrag_nb.paths import shown_path
 from vrag_nb.records import pages_digest
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from vrag_nb.documents.png import png_bytes
 from vrag_nb.documents.rendered import SourceError, in_words
 from vrag_nb.documents.settings import RenderSettings
 from vrag_nb.documents.sources import picture_page
+from vrag_nb.files import write_bytes
 
 SUFFIXES = {"JPEG": ".jpg", "PNG": ".png", "WEBP": ".webp"}  # what browsers show
 
@@ -104,8 +104,6 @@ def _why_changed(image: Image.Image, settings: RenderSettings) -> str:
 
 
 def _write(path: Path, content: bytes) -> str:
-    """Write a file under another name and rename it; its sha256."""
-    temporary = path.with_name(f".{path.stem[-40:]}.{os.getpid()}.partial")
-    temporary.write_bytes(content)
-    temporary.replace(path)
+    """Write a file; its sha256."""
+    write_bytes(path, content)
     return hashlib.sha256(content).hexdigest()

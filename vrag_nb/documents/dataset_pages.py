@@ -58,6 +58,7 @@ from vrag_nb.documents.rendered import in_words
 from vrag_nb.documents.rendering import start_worker
 from vrag_nb.documents.settings import RenderSettings
 from vrag_nb.documents.workers import TaskPool, WorkerDied, available_cores
+from vrag_nb.files import write_text
 from vrag_nb.records import Page, Question, page_id, write_pages, write_questions
 
 OURS = ".import"  # says that pages/ is this module's to change
@@ -136,7 +137,7 @@ def import_dataset(
         write_questions(corpus / QUESTIONS, questions)
     else:
         (corpus / QUESTIONS).unlink(missing_ok=True)
-    _write(corpus / "prep_report.json", report.model_dump_json(indent=1))
+    write_text(corpus / "prep_report.json", report.model_dump_json(indent=1))
     write_pages(corpus, sorted(pages, key=lambda page: (page.document, page.page)))
     return report
 
@@ -244,7 +245,7 @@ class _Importer:
             _fill(made[task.number], result)
         for task in tasks:
             if not made[task.number].again:
-                _write(_record_path(self.corpus, task.number), made[task.number].model_dump_json())
+                write_text(_record_path(self.corpus, task.number), made[task.number].model_dump_json())
 
     def report(self, records: Sequence[BlockRecord], reused: int) -> ImportReport:
         """What became of the rows, without the questions."""
@@ -345,7 +346,7 @@ def _begin(corpus: Path, rows: Rows, columns: Columns, first_page: int, settings
         (corpus / "pages.parquet").unlink(missing_ok=True)  # its images are about to be replaced
     for folder in (corpus / OURS, corpus / "pages"):  # in this order: the first marks pages/ as ours
         folder.mkdir(parents=True, exist_ok=True)
-    _write(path, plan)
+    write_text(path, plan)
 
 
 def _record_path(corpus: Path, number: int) -> Path:
@@ -372,9 +373,3 @@ def _sweep(corpus: Path, pages: Sequence[Page]) -> None:
             path.unlink()
     for path in (*corpus.glob(".*.partial"), *(corpus / OURS).glob(".*.partial")):
         path.unlink()
-
-
-def _write(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.partial")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)

@@ -35,6 +35,7 @@ from vrag_nb.document_names import file_of, safe_name
 from vrag_nb.documents.annotations import check_pages
 from vrag_nb.documents.names import resolve_questions
 from vrag_nb.documents.pages import page_path
+from vrag_nb.files import replacing
 from vrag_nb.records import Page, Question, page_id, read_pages, write_pages, write_questions
 
 QUESTIONS = "questions.test.parquet"  # what a profile reads unless it names another file
@@ -226,10 +227,8 @@ def _link(image: Path, target: Path, page: Page) -> None:
         raise FileNotFoundError(f"page {page.page_id}: there is no image {image}; prepare that part again")
     if target.exists() and target.samefile(image):
         return
-    temporary = target.with_name(f".{target.name}.partial")
-    temporary.unlink(missing_ok=True)
-    try:
-        os.link(image, temporary)
-    except OSError:  # another file system, or one without links
-        shutil.copyfile(image, temporary)
-    temporary.replace(target)
+    with replacing(target) as temporary:
+        try:
+            os.link(image, temporary)
+        except OSError:  # another file system, or one without links
+            shutil.copyfile(image, temporary)

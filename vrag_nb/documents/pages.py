@@ -39,6 +39,7 @@ from vrag_nb.documents.rendering import Block, Written, count_pages, render_bloc
 from vrag_nb.documents.settings import RenderSettings, VideoSettings
 from vrag_nb.documents.sources import SOURCE_KINDS
 from vrag_nb.documents.workers import TaskPool, TimedOut, WorkerDied, available_cores
+from vrag_nb.files import write_text
 from vrag_nb.folder_lock import alone_in
 from vrag_nb.records import Page, page_id, write_pages
 
@@ -132,7 +133,7 @@ def prepare_corpus(
         rendered=len(pending),
         reused=reused,
     )
-    _write_atomically(corpus / "prep_report.json", report.model_dump_json(indent=1))
+    write_text(corpus / "prep_report.json", report.model_dump_json(indent=1))
     write_pages(corpus, [page for record in records for page in record.pages])
     return report
 
@@ -312,7 +313,7 @@ def _keep(corpus: Path, document: str, record: DocumentRecord, retry: bool) -> N
     if retry:
         (corpus / ".prep" / f"{document}.json").unlink(missing_ok=True)
     else:
-        _write_atomically(corpus / ".prep" / f"{document}.json", record.model_dump_json())
+        write_text(corpus / ".prep" / f"{document}.json", record.model_dump_json())
 
 
 def _sweep(corpus: Path, finished: dict[str, DocumentRecord]) -> None:
@@ -343,9 +344,3 @@ def _copies(records: Iterable[DocumentRecord]) -> list[Skipped]:
 
 def _in_order(entries: Iterable[Skipped]) -> list[Skipped]:
     return sorted(entries, key=lambda entry: (entry.file, entry.page or 0))
-
-
-def _write_atomically(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{os.getpid()}.partial")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)

@@ -20,6 +20,7 @@ from PIL import Image
 from vrag_nb.documents.rendered import Rendered, SourceError, in_words
 from vrag_nb.documents.settings import FORMATS, RenderSettings
 from vrag_nb.documents.sources import source_for
+from vrag_nb.files import replacing
 from vrag_nb.records import Clip, Frame
 
 
@@ -112,14 +113,12 @@ def _write_page(block: Block, number: int, page: Rendered | SourceError) -> Writ
 
 
 def _save(image: Image.Image, path: Path, settings: RenderSettings) -> str:
-    """Write an image under another name and rename it; the sha256 of the file."""
-    temporary = path.with_name(f".{path.stem[-40:]}.{os.getpid()}.partial")
-    if settings.image_format == "png":
-        from vrag_nb.documents.png import png_bytes  # here: only workers write pages
+    """Write an image; the sha256 of the file."""
+    with replacing(path) as temporary:
+        if settings.image_format == "png":
+            from vrag_nb.documents.png import png_bytes  # here: only workers write pages
 
-        temporary.write_bytes(png_bytes(image))
-    else:
-        image.save(temporary, format=FORMATS[settings.image_format], quality=settings.quality, subsampling=0)
-    digest = hashlib.sha256(temporary.read_bytes()).hexdigest()
-    temporary.replace(path)
-    return digest
+            temporary.write_bytes(png_bytes(image))
+        else:
+            image.save(temporary, format=FORMATS[settings.image_format], quality=settings.quality, subsampling=0)
+        return hashlib.sha256(temporary.read_bytes()).hexdigest()

@@ -40,6 +40,7 @@ from vrag_nb.documents.annotations import (
     text_field,
 )
 from vrag_nb.documents.vidoseek import unified_record
+from vrag_nb.files import replacing
 from vrag_nb.records import Question
 
 LICENCE = (
@@ -140,11 +141,9 @@ def _in_order(slides: list[Path]) -> list[Path]:
 def _bind(slides: list[Path], target: Path) -> None:
     import pymupdf  # takes two seconds to import
 
-    temporary = target.with_name(f".{target.name}.partial")
-    with pymupdf.open() as document:
+    with replacing(target) as temporary, pymupdf.open() as document:
         for path in slides:
             size = pymupdf.Pixmap(str(path))
             page = document.new_page(width=size.width, height=size.height)
             page.insert_image(page.rect, filename=str(path))
         document.save(temporary)
-    temporary.replace(target)

@@ -23,7 +23,8 @@ from vrag_nb.documents.benchmarks import BENCHMARKS
 from vrag_nb.evaluation.agreement import RULES
 from vrag_nb.evaluation.columns import column_accuracy, columns_markdown
 from vrag_nb.evaluation.mmlongbench_score import JUDGE, mmlongbench_metrics
-from vrag_nb.evaluation.report import estimate_text, markdown_table, write_json, write_text
+from vrag_nb.evaluation.report import estimate_text, markdown_table
+from vrag_nb.files import write_json, write_text
 from vrag_nb.records import Question
 
 Verdicts = Mapping[str, Mapping[str, bool | None]]  # by system and uid

@@ -20,7 +20,8 @@ from vrag_nb.agent.observers import Settings
 from vrag_nb.agent.policy import Policy
 from vrag_nb.evaluation.evaluate import evaluate
 from vrag_nb.evaluation.metrics import paired_bootstrap
-from vrag_nb.evaluation.report import answers_markdown, write_json, write_text
+from vrag_nb.evaluation.report import answers_markdown
+from vrag_nb.files import write_json, write_text
 
 
 def compare_policies(

@@ -52,7 +52,8 @@ from vrag_nb.evaluation.answers import is_right
 from vrag_nb.evaluation.baselines import Context, System, find_system
 from vrag_nb.evaluation.metrics import Interval, bootstrap, ndcg_at_k, paired_bootstrap, recall_at_k, share_interval
 from vrag_nb.evaluation.per_question import SHARES, conduct, pages_seen
-from vrag_nb.evaluation.report import BEHAVIOUR, write_json, write_jsonl, write_report
+from vrag_nb.evaluation.report import BEHAVIOUR, write_report
+from vrag_nb.files import write_json, write_jsonl
 from vrag_nb.folder_lock import alone_in
 from vrag_nb.paths import free_path
 from vrag_nb.provenance import own_code, provenance

@@ -28,7 +28,8 @@ from rich.console import Console
 from vrag_nb.documents.mmlongbench import read_mmlongbench
 from vrag_nb.documents.pages import prepare_corpus
 from vrag_nb.evaluation.metrics import recall_at_k, share_interval
-from vrag_nb.evaluation.report import estimate_text, markdown_table, print_table, write_json, write_text
+from vrag_nb.evaluation.report import estimate_text, markdown_table, print_table
+from vrag_nb.files import write_json, write_text
 from vrag_nb.provenance import provenance
 from vrag_nb.records import Question, read_pages
 from vrag_nb.retrieval.building import build_index

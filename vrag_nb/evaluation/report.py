@@ -9,7 +9,6 @@ Every file is replaced atomically; figures come last, so that one that cannot be
 from __future__ import annotations
 
 import html
-import json
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +20,7 @@ from rich.table import Table
 
 from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.evaluation.answers import is_right
+from vrag_nb.files import write_json, write_text
 
 Estimate = Mapping[str, Any]  # {value, low, high, n}
 UNBROKEN = 240  # columns of what is no terminal
@@ -131,24 +131,6 @@ def verdict(trajectory: Trajectory) -> bool | None:
     if trajectory.reference is None:
         return None
     return is_right(trajectory.answer, trajectory.reference)
-
-
-def write_json(path: Path, data: Any) -> None:
-    """Replace `path` with `data` as indented JSON."""
-    write_text(path, json.dumps(data, indent=1, ensure_ascii=False) + "\n")
-
-
-def write_jsonl(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Replace `path` with one JSON line a row."""
-    write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-
-
-def write_text(path: Path, text: str) -> None:
-    """Replace `path` atomically."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.partial")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
 
 
 def _retrieval_table(retrieval: Mapping[str, Estimate]) -> tuple[list[str], list[list[str]]]:

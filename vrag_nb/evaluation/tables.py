@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from vrag_nb.evaluation.report import estimate_text, markdown_table, short, write_text
+from vrag_nb.evaluation.report import estimate_text, markdown_table, short
+from vrag_nb.files import write_text
 
 Cell = str | int | float | Mapping[str, Any] | None
 Unit = Literal["text", "count", "share", "points", "number", "printed"]

@@ -29,7 +29,7 @@ from vrag_nb.evaluation.ablation_table import FIGURES, actions_folder
 from vrag_nb.evaluation.baselines import no_crop_environment
 from vrag_nb.evaluation.evaluate import evaluate
 from vrag_nb.evaluation.of_profile import evaluation_of
-from vrag_nb.evaluation.report import write_json
+from vrag_nb.files import write_json
 from vrag_nb.learning.curves import read_log
 from vrag_nb.learning.stages import reinforcement
 from vrag_nb.learning.trainers import train

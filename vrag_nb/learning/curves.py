@@ -9,31 +9,24 @@ from typing import Any, Literal
 
 from transformers import TrainerCallback
 
+from vrag_nb.files import append_line, read_lines, write_jsonl
+
 
 class RunLog:
     """Appends one JSON line a step to `path`; on resume, forgets lines after the step resumed from."""
 
     def __init__(self, path: Path, resume_step: int = 0) -> None:
         self.path = Path(path)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        kept = [row for row in read_log(self.path) if row["step"] <= resume_step]
-        self.path.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
+        write_jsonl(self.path, [row for row in read_log(self.path) if row["step"] <= resume_step])
 
     def write(self, **values: float | int | str) -> None:
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({k: round(v, 5) if isinstance(v, float) else v for k, v in values.items()}) + "\n")
+        rounded = {name: round(value, 5) if isinstance(value, float) else value for name, value in values.items()}
+        append_line(self.path, json.dumps(rounded))
 
 
 def read_log(path: Path) -> list[dict]:
     """The rows of a run log; a half-written last line is left out."""
-    rows = []
-    if Path(path).is_file():
-        for line in Path(path).read_text(encoding="utf-8").splitlines():
-            try:
-                rows.append(json.loads(line))
-            except ValueError:
-                break
-    return rows
+    return [json.loads(line) for line in read_lines(path)] if Path(path).is_file() else []
 
 
 def over_seeds(logs: Sequence[Sequence[Mapping[str, Any]]], field: str) -> list[tuple[int, list[float]]]:

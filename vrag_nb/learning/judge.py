@@ -10,19 +10,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from openai import OpenAI
 
 from vrag_nb.agent.openai_policy import endpoint_key
 from vrag_nb.agent.trajectory import Trajectory
+from vrag_nb.files import append_line, read_lines
 
 PROMPT = """Decide whether an answer to a question is right.
 
@@ -117,11 +117,7 @@ class Judge:
         with self._lock:
             self._known[key] = said
             if self.cache is not None:
-                line = json.dumps({"key": key, "model": self.model, "right": said}) + "\n"
-                with Path(self.cache).open("a+b") as file:
-                    if not _ends_a_line(file):  # a killed process wrote half of one
-                        line = "\n" + line
-                    file.write(line.encode())
+                append_line(self.cache, json.dumps({"key": key, "model": self.model, "right": said}))
         return said
 
     def _ask(self, prompt: str) -> bool:
@@ -165,22 +161,14 @@ def _case(trajectory: Trajectory) -> Case | JudgeError:
     return trajectory.question, trajectory.reference.reference_answer, trajectory.answer
 
 
-def _ends_a_line(file: IO[bytes]) -> bool:
-    """Whether what is appended to an open file begins a line."""
-    if not file.seek(0, os.SEEK_END):
-        return True
-    file.seek(-1, os.SEEK_END)
-    return file.read(1) == b"\n"
-
-
 def _read_cache(path: Path | None) -> dict[str, bool]:
-    """Cached verdicts; a half-written last line is left out."""
+    """Cached verdicts; lines that a killed process left half written are left out."""
     known: dict[str, bool] = {}
     if path is None:
         return known
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     if Path(path).is_file():
-        for line in Path(path).read_text(encoding="utf-8").splitlines():
+        for line in read_lines(path):
             try:
                 row = json.loads(line)
                 known[row["key"]] = bool(row["right"])

@@ -20,6 +20,7 @@ from vrag_nb.agent.pages import Pages
 from vrag_nb.agent.policy import Conversation, Image, Message, Text
 from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.evaluation.report import as_cell
+from vrag_nb.files import replacing
 from vrag_nb.learning.sampling import action_kinds
 from vrag_nb.learning.segments import conversations
 from vrag_nb.paths import shown_path
@@ -53,9 +54,8 @@ def write_dataset(
     rows = Dataset.from_generator(
         _rows, features=FEATURES, gen_kwargs={"trajectories": list(trajectories), "pages": pages}
     )
-    partial = path.with_suffix(".partial")
-    rows.to_parquet(partial)
-    partial.replace(path)
+    with replacing(path) as temporary:
+        rows.to_parquet(temporary)
     (out / "README.md").write_text(card(trajectories, dropped), encoding="utf-8")
     return path
 

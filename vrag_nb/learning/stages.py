@@ -41,7 +41,7 @@ from vrag_nb.agent.environment import Environment
 from vrag_nb.agent.memory_environment import MemoryEnvironment
 from vrag_nb.agent.rollout import World, rollout
 from vrag_nb.agent.trajectory import Trajectory
-from vrag_nb.evaluation.report import write_json
+from vrag_nb.files import write_json
 from vrag_nb.folder_lock import FolderInUseError, alone_in
 from vrag_nb.learning.grpo import MultiTurnGRPOTrainer, grpo_trainer
 from vrag_nb.learning.grpo_settings import GRPOSettings

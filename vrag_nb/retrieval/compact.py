@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from vrag_nb.files import write_bytes
 from vrag_nb.retrieval.codec import Codec, encode_page, train_codec
 from vrag_nb.retrieval.embedders import Embedder, batches
 from vrag_nb.retrieval.index import MultiVectorIndex, best, maxsim
@@ -41,7 +42,6 @@ from vrag_nb.retrieval.storage import (
     Manifest,
     StoredFile,
     array_bytes,
-    replace_file,
     store,
 )
 
@@ -239,7 +239,7 @@ def _trained_codec(
         if not len(tokens):  # no page has text: patches stand in for query tokens
             tokens = np.concatenate(pages)
         tokens = tokens[np.sort(generator.permutation(len(tokens))[:SAMPLE_TOKENS])]
-        replace_file(path, train_codec(pages, tokens, len(keys), settings).to_bytes())
+        write_bytes(path, train_codec(pages, tokens, len(keys), settings).to_bytes())
     return Codec.load(path)
 
 
@@ -258,7 +258,7 @@ def _shard(
             cells=np.concatenate([cells for _, cells in made]),
             counts=np.array([len(cells) for _, cells in made], np.uint16),
         )
-        replace_file(path, buffer.getvalue())
+        write_bytes(path, buffer.getvalue())
     with np.load(path) as arrays:
         return {name: arrays[name] for name in arrays.files}
 

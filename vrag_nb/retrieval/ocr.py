@@ -26,6 +26,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 from PIL import Image
 
+from vrag_nb.files import append_line, read_lines
+
 OcrMode = Literal["never", "missing", "always"]
 MODELS = "PP-OCRv6 small"
 INSTALL = "reading page images needs rapidocr: pip install 'vrag-nb[ocr]', or set ocr to 'never'"
@@ -61,8 +63,8 @@ class OcrReader:
         if key not in self._known:
             self._known[key] = self._recognise(image)
             if self._cache:
-                with self._cache.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps({"image": key, "text": self._known[key]}, ensure_ascii=False) + "\n")
+                entry = {"image": key, "text": self._known[key]}
+                append_line(self._cache, json.dumps(entry, ensure_ascii=False))
         return self._known[key]
 
     def _recognise(self, image: Image.Image) -> str:
@@ -155,17 +157,14 @@ def _rows(boxes: np.ndarray, lines: np.ndarray, height: float) -> list[list[int]
 
 
 def _read_cache(path: Path) -> dict[str, str]:
-    """What is in the cache; a line that a killed process did not finish is left out, and ended."""
+    """What is in the cache; lines that a killed process left half written are left out."""
     if not path.is_file():
         return {}
     known = {}
-    for line in path.read_bytes().split(b"\n"):
+    for line in read_lines(path):
         try:
             entry = json.loads(line)
             known[entry["image"]] = entry["text"]
         except (ValueError, KeyError, TypeError):
             continue
-    if not path.read_bytes().endswith(b"\n"):
-        with path.open("ab") as file:
-            file.write(b"\n")
     return known

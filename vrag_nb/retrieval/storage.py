@@ -229,13 +229,6 @@ def sweep(folder: Path, manifest: Manifest) -> None:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    """Write a file so that it is there as a whole or not at all."""
-    temporary = path.with_name(f".{os.getpid()}.partial")
-    temporary.write_bytes(content)
-    temporary.replace(path)
-
-
 def array_bytes(array: np.ndarray) -> bytes:
     """The array as the bytes of a .npy file."""
     buffer = io.BytesIO()

@@ -20,10 +20,11 @@ from pathlib import Path
 import numpy as np
 from pydantic import BaseModel, ValidationError
 
+from vrag_nb.files import write_bytes
 from vrag_nb.records import Page
 from vrag_nb.retrieval.embedders import Embedder, batches
 from vrag_nb.retrieval.index import VectorIndex
-from vrag_nb.retrieval.storage import IndexedPage, replace_file
+from vrag_nb.retrieval.storage import IndexedPage
 
 BUILDING = ".building"
 
@@ -146,7 +147,7 @@ def make_plan(vectors: PageVectors, listed: Sequence[IndexedPage], shard_pages: 
     missing = list(dict.fromkeys(entry.key for entry in listed if entry.key not in vectors))
     plan = Plan(target=target, units=[list(unit) for unit in batches(missing, shard_pages)])
     vectors.folder.mkdir(parents=True, exist_ok=True)
-    replace_file(path, plan.model_dump_json().encode())
+    write_bytes(path, plan.model_dump_json().encode())
     return plan
 
 
