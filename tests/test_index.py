@@ -428,7 +428,7 @@ def test_colqwen_returns_real_tokens_whatever_the_batch(tiny):
 def test_missing_checkpoints_and_unknown_names(tiny, tmp_path):
     with pytest.raises(ValueError, match=r"unknown embedder 'nope'; known: .*bm25.*colpali"):
         load_embedder("nope")
-    with pytest.raises(FileNotFoundError, match=r"no checkpoint folder at data/models/nowhere; run notebook 00"):
+    with pytest.raises(FileNotFoundError, match=r"no checkpoint folder at data/models/nowhere; make it with"):
         load_embedder("nano-colqwen2_5", "data/models/nowhere")
     with pytest.raises(FileNotFoundError, match=r"no config\.json"):
         load_embedder("colqwen2_5", tmp_path)

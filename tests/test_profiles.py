@@ -192,7 +192,7 @@ def test_an_unknown_profile_and_a_missing_file_are_named(file: Path, tmp_path: P
 
 
 def test_a_checkpoint_that_is_not_there_is_named_before_anything_is_loaded(file: Path) -> None:
-    with pytest.raises(ProfileError, match=r"field policy\.checkpoint: there is no folder data/models/none"):
+    with pytest.raises(ProfileError, match=r"field policy\.checkpoint: no checkpoint folder at data/models/none"):
         load_profile("base", file).load_policy()
 
 

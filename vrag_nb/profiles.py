@@ -15,7 +15,6 @@ profile's name.
 
 from __future__ import annotations
 
-import importlib
 import logging
 import random
 from collections.abc import Sequence
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from vrag_nb.loading import find_checkpoint, load_object
 from vrag_nb.paths import project_path, shown_path
 from vrag_nb.profile_files import ProfileError, first_problem, read_section, resolved
 from vrag_nb.profile_parts import (
@@ -240,10 +240,9 @@ class Profile(Part):
             checkpoint = str(folder) if folder.is_dir() else checkpoint
         elif part.kind != "openai":  # an endpoint's model is a name, never a folder
             checkpoint = self._checkpoint(field, checkpoint)
-        module, _, name = POLICIES.get(part.kind, part.kind).partition(":")
         try:
-            cls = getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError) as error:
+            cls = load_object(POLICIES.get(part.kind, part.kind), "policy")
+        except ValueError as error:
             raise ProfileError(f"profile {self.name}, field {field}.kind: {error}") from error
         try:
             policy: Policy = cls(checkpoint, **with_addresses(part.options), **_named_address(part))
@@ -418,15 +417,10 @@ class Profile(Part):
 
     def _checkpoint(self, part: str, checkpoint: str) -> str:
         """The checkpoint's folder, or a hub id as it is. Raises ProfileError for a folder that is not there."""
-        folder = project_path(checkpoint)
-        if folder.is_dir():
-            return str(folder)
-        if checkpoint.count("/") == 1 and not checkpoint.startswith((".", "/", "~", "data/", "results/")):
-            return checkpoint
-        raise ProfileError(
-            f"profile {self.name}, field {part}.checkpoint: there is no folder {shown_path(folder)}; "
-            "check it out, make it with notebook 00_nano_pretraining, or name another checkpoint"
-        )
+        try:
+            return str(find_checkpoint(checkpoint) or checkpoint)
+        except FileNotFoundError as error:
+            raise ProfileError(f"profile {self.name}, field {part}.checkpoint: {error}") from None
 
 
 def _named_address(part: PolicyPart) -> dict[str, str]:

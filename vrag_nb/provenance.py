@@ -11,7 +11,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-REPOSITORY = Path(__file__).resolve().parents[1]
+from vrag_nb.paths import REPOSITORY
+
 PACKAGES = (
     "torch",
     "transformers",

@@ -39,6 +39,7 @@ from vrag_nb.agent.policy import Generation, Policy
 from vrag_nb.agent.rollout import World, rollout
 from vrag_nb.agent.searching import Engine
 from vrag_nb.agent.trajectory import Trajectory, Turn, assistant_message, opening
+from vrag_nb.loading import load_object
 from vrag_nb.records import Question
 
 
@@ -141,11 +142,7 @@ def _systems_of(module: ModuleType) -> list[type[System]]:
 
 
 def _class_at(path: str) -> type[System]:
-    module, _, name = path.partition(":")
-    try:
-        cls = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"system {path!r}: {error}") from None
+    cls = load_object(path, "system")
     if not (isinstance(cls, type) and issubclass(cls, System) and cls.name):
         raise ValueError(f"system {path!r} is no subclass of System with a name")
     return cls

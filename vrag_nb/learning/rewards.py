@@ -12,7 +12,6 @@ turns a failure into a silent 0.
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from scipy.optimize import linear_sum_assignment
 from vrag_nb.agent.geometry import Box, iou
 from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.evaluation.answers import is_right
+from vrag_nb.loading import load_object
 
 Part = Callable[[Trajectory], float]
 
@@ -272,13 +272,9 @@ def load_reward(
 
 def _imported(name: str) -> Part:
     """A part named `module:function`."""
-    module, colon, attribute = name.partition(":")
-    if not colon:
+    if ":" not in name:
         raise ValueError(f"no reward part {name!r}; there are {', '.join(PARTS)}, or name one as module:function")
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"the reward part {name!r} cannot be imported: {error}") from None
+    found = load_object(name, "the reward part")
     if not callable(found):
         raise ValueError(f"the reward part {name!r} is not a function")
     return found

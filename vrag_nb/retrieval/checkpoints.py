@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from vrag_nb.retrieval.embedders import find_checkpoint, fingerprint_folder
+from vrag_nb.loading import find_checkpoint
+from vrag_nb.paths import REPOSITORY
+from vrag_nb.retrieval.embedders import fingerprint_folder
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,14 @@ def choose_dtype(kind: str, dtype: str | None, device: str) -> str:
     return chosen
 
 
+def checkpoint_folder(kind: str, checkpoint: str, published: str = "") -> Path | None:
+    """`loading.find_checkpoint` from the working directory or the repository; what it raises names the embedder."""
+    try:
+        return find_checkpoint(checkpoint, published, (Path(), REPOSITORY))
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{kind}: {error}") from None
+
+
 def load_checkpoint(
     kind: str,
     checkpoint: str,
@@ -59,7 +70,7 @@ def load_checkpoint(
 
     if not checkpoint:
         raise ValueError(f"{kind} has no default checkpoint: name a folder or a hub id")
-    folder = find_checkpoint(checkpoint, kind, published)
+    folder = checkpoint_folder(kind, checkpoint, published)
     source = str(folder or checkpoint)
     name = model_class.__name__
     try:

@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 import numpy as np
 from PIL import Image
 
-from vrag_nb.retrieval.checkpoints import Checkpoint, choose_device, choose_dtype, load_checkpoint
-from vrag_nb.retrieval.embedders import Embedder, SimilarityMap, batches, find_checkpoint, register
+from vrag_nb.retrieval.checkpoints import Checkpoint, checkpoint_folder, choose_device, choose_dtype, load_checkpoint
+from vrag_nb.retrieval.embedders import Embedder, SimilarityMap, batches, register
 from vrag_nb.retrieval.query_weights import QueryWeights
 from vrag_nb.retrieval.token_budget import (
     check_batching,
@@ -73,7 +73,7 @@ class ColpaliEngineEmbedder(Embedder):
         self.options = {"dtype": dtype, "max_visual_tokens": max_visual_tokens, "query_bank": query_bank}
         self.fingerprint = f"{loaded.weights}/{dtype}/{max_visual_tokens or 'as saved'}"
         self._take_query_bank(query_bank, hubness_weight)
-        folder = find_checkpoint(self.checkpoint, self.name, self.default_checkpoint)
+        folder = checkpoint_folder(self.name, self.checkpoint, self.default_checkpoint)
         if self.multi_vector and folder:
             self.query_weights = QueryWeights.of_checkpoint(folder, self.dim, len(self.processor.tokenizer))
 

@@ -28,7 +28,8 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 from PIL import Image
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+from vrag_nb.loading import load_object
+
 BUILT_IN = tuple(  # modules that register a class on import
     f"vrag_nb.retrieval.{name}" for name in ("colpali", "nano_embedders", "qwen_embedding", "sentences", "bm25")
 )
@@ -155,39 +156,13 @@ def load_embedder(kind: str, checkpoint: str | Path | None = None, **options: An
 
 def _register_at(path: str) -> None:
     """Make the class at `module:Class` loadable under that path, which an index then names. Raises ValueError."""
-    module, _, name = path.partition(":")
-    try:
-        cls = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f"embedder {path!r}: {error}") from None
+    cls = load_object(path, "embedder")
     if not (isinstance(cls, type) and issubclass(cls, Embedder)):
         raise ValueError(f"embedder {path!r} is not a subclass of {Embedder.__module__}.Embedder")
     if getattr(cls, "name", None) in REGISTRY:  # it has a name of its own
         REGISTRY[path] = cls
     else:
         register(path)(cls)
-
-
-def find_checkpoint(checkpoint: str, kind: str, published: str = "") -> Path | None:
-    """The checkpoint's folder, or None when the name can only be a hub id (`owner/name` that is no folder here).
-
-    `published`: the hub id that an error says to download. Raises FileNotFoundError when it looks like a folder and
-    there is none, or none that a model could be loaded from.
-    """
-    for folder in (Path(checkpoint), REPOSITORY / checkpoint):
-        if folder.is_dir():
-            if any((folder / name).is_file() for name in ("config.json", "adapter_config.json")):
-                return folder
-            raise FileNotFoundError(f"{kind}: {folder} holds no config.json: it is not a saved checkpoint")
-    if checkpoint.count("/") == 1 and not checkpoint.startswith((".", "/", "~", "data/")):
-        return None
-    if kind.startswith("nano"):
-        hint = "run notebook 00_nano_pretraining, or check out data/models"
-    elif published.count("/") == 1:
-        hint = f"download it (`hf download {published} --local-dir {checkpoint}`)"
-    else:
-        hint = "download it first"
-    raise FileNotFoundError(f"{kind}: no checkpoint folder at {checkpoint}; {hint}, or name another checkpoint")
 
 
 def fingerprint_folder(folder: Path) -> str:

@@ -19,7 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
-from vrag_nb.retrieval.embedders import REPOSITORY, Embedder
+from vrag_nb.paths import REPOSITORY
+from vrag_nb.retrieval.embedders import Embedder
 from vrag_nb.retrieval.index import maxsim
 
 NEAREST = 0.1

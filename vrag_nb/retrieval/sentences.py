@@ -19,8 +19,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 from PIL import Image
 
-from vrag_nb.retrieval.checkpoints import choose_device, choose_dtype, load_checkpoint
-from vrag_nb.retrieval.embedders import Embedder, find_checkpoint, register
+from vrag_nb.retrieval.checkpoints import checkpoint_folder, choose_device, choose_dtype, load_checkpoint
+from vrag_nb.retrieval.embedders import Embedder, register
 from vrag_nb.retrieval.ocr import OcrMode, PageTexts
 from vrag_nb.retrieval.token_budget import check_batching, token_batches
 
@@ -118,7 +118,7 @@ class SentenceEmbedder(Embedder):
         return chosen[0]
 
     def _pooling_file(self) -> Path | None:
-        folder = find_checkpoint(self.checkpoint, self.name)
+        folder = checkpoint_folder(self.name, self.checkpoint)
         if folder is not None:
             return folder / POOLING_FILE if (folder / POOLING_FILE).is_file() else None
         from huggingface_hub import hf_hub_download
