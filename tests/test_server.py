@@ -32,14 +32,20 @@ from hypothesis import strategies as st
 from PIL import Image
 from prometheus_client.parser import text_string_to_metric_families
 
+from vrag_nb.__main__ import main
 from vrag_nb.records import Page, read_pages, write_pages
 from vrag_nb.retrieval.bm25 import Bm25
 from vrag_nb.retrieval.engine import SearchEngine, build_index
-from vrag_nb.retrieval.server import create_app, main
+from vrag_nb.retrieval.server import create_app
 from vrag_nb.retrieval.serving.options import ServingOptions
 from vrag_nb.retrieval.serving.reload import reopened
 
 TEXTS = {"report_1": "apples and pears", "report_2": "pears and plums", "50% off #1_1": "plums only"}
+
+INDEX = "indexes/bm25"  # where a profile with BM25 has it
+PROFILE = """profiles:
+  p: {corpus: {folder: nowhere}, retriever: {kind: bm25}, policy: {kind: transformers, checkpoint: none}}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -72,13 +78,13 @@ def corpus(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def client(corpus) -> TestClient:
-    build_index(corpus, corpus / "index", Bm25(), progress=False)
-    return TestClient(create_app(SearchEngine.open(corpus, corpus / "index"), corpus))
+    build_index(corpus, corpus / INDEX, Bm25(), progress=False)
+    return TestClient(create_app(SearchEngine.open(corpus, corpus / INDEX), corpus))
 
 
 def test_health(client, corpus):
     told = client.get("/health").json()
-    assert told.pop("fingerprint") == SearchEngine.open(corpus, corpus / "index").fingerprint
+    assert told.pop("fingerprint") == SearchEngine.open(corpus, corpus / INDEX).fingerprint
     assert told == {"status": "ok", "embedder": "bm25", "pages": 5, "documents": 4, "dim": 0}
 
 
@@ -162,7 +168,7 @@ TOKEN = {"Authorization": "Bearer s3cret"}
 @pytest.fixture
 def engine(client: TestClient, corpus: Path) -> SearchEngine:
     """An engine of one's own over the index that `client` has built."""
-    return SearchEngine.open(corpus, corpus / "index")
+    return SearchEngine.open(corpus, corpus / INDEX)
 
 
 class Held:
@@ -412,8 +418,8 @@ def test_upstreams_clients_get_their_lists_where_that_is_asked_for(engine: Searc
 def own_corpus(corpus: Path, tmp_path: Path) -> Path:
     """A copy of the corpus, and its index, that a test may change."""
     copy = tmp_path / "corpus"
-    shutil.copytree(corpus, copy, ignore=shutil.ignore_patterns("index"))
-    build_index(copy, copy / "index", Bm25(), progress=False)
+    shutil.copytree(corpus, copy, ignore=shutil.ignore_patterns("indexes"))
+    build_index(copy, copy / INDEX, Bm25(), progress=False)
     return copy
 
 
@@ -424,7 +430,7 @@ def add_page(corpus: Path) -> None:
 
 
 def open_own(corpus: Path) -> SearchEngine:
-    return SearchEngine.open(corpus, corpus / "index")
+    return SearchEngine.open(corpus, corpus / INDEX)
 
 
 def test_a_reload_swaps_the_index_and_keeps_the_old_one_for_who_has_it(own_corpus: Path) -> None:
@@ -440,7 +446,7 @@ def test_a_reload_swaps_the_index_and_keeps_the_old_one_for_who_has_it(own_corpu
         of_old = threads.submit(ask)
         assert held.busy.wait(30)
         add_page(own_corpus)
-        build_index(own_corpus, own_corpus / "index", Bm25(), progress=False)
+        build_index(own_corpus, own_corpus / INDEX, Bm25(), progress=False)
         done = browser.post("/reload", timeout=30)
         assert done.json() == {"number": 2, "pages": 6, "documents": 5}
         assert browser.get("/health").json()["pages"] == 6
@@ -464,7 +470,7 @@ def test_a_bad_index_is_said_and_the_old_one_is_kept(own_corpus: Path) -> None:
     app = create_app(open_own(own_corpus), options=ServingOptions(allow_reload=True), reopen=slowly)
     server = TestClient(app)
     before = server.get("/search?queries=pears").json()
-    index = next((own_corpus / "index").glob("bm25-*/data.csc.index.npy"))
+    index = next((own_corpus / INDEX).glob("bm25-*/data.csc.index.npy"))
     index.write_bytes(index.read_bytes()[:-1] + b"?")
     with ThreadPoolExecutor(1) as threads:
         first = threads.submit(server.post, "/reload")
@@ -484,7 +490,7 @@ def test_reload_is_off_unless_allowed_and_opens_with_another_embedder(own_corpus
     assert client.post("/reload").status_code == 404
     old = open_own(own_corpus)
     assert reopened(old, lambda: open_own(own_corpus)).embedder is old.embedder
-    build_index(own_corpus, own_corpus / "index", Bm25(k1=2.0), progress=False)
+    build_index(own_corpus, own_corpus / INDEX, Bm25(k1=2.0), progress=False)
     assert reopened(old, lambda: open_own(own_corpus)).embedder.options["k1"] == 2.0
     nowhere = TestClient(create_app(old, options=ServingOptions(allow_reload=True)))
     assert "cannot open it again" in nowhere.post("/reload").json()["detail"]
@@ -494,16 +500,24 @@ def test_reload_is_off_unless_allowed_and_opens_with_another_embedder(own_corpus
 
 
 @pytest.fixture
-def process(own_corpus: Path) -> Iterator[tuple[subprocess.Popen[str], str, Path]]:
+def command(own_corpus: Path) -> list[str]:
+    """`serve` with its arguments."""
+    file = own_corpus.parent / "profiles.yaml"
+    file.write_text(PROFILE)
+    return ["serve", "--file", str(file), "--profile", "p", "--corpus", str(own_corpus)]
+
+
+@pytest.fixture
+def process(own_corpus: Path, command: list[str]) -> Iterator[tuple[subprocess.Popen[str], str, Path]]:
     """A real server with a token; its address, and the file of its log."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     log = own_corpus.parent / "log"
-    command = [sys.executable, "-m", "vrag_nb.retrieval.server", str(own_corpus), str(own_corpus / "index")]
+    options = ["--port", str(port), "--token-env", "A_TOKEN", "--shutdown-timeout", "20"]
     with log.open("w") as stream:
         started = subprocess.Popen(
-            [*command, "--port", str(port), "--token-env", "A_TOKEN", "--shutdown-timeout", "20"],
+            [sys.executable, "-m", "vrag_nb", *command, *options],
             stderr=stream,
             text=True,
             env={**os.environ, "A_TOKEN": "s3cret"},
@@ -523,7 +537,7 @@ def test_sighup_reloads_and_sigterm_finishes_what_is_under_way(
     add_page(own_corpus)
     server.send_signal(signal.SIGHUP)
     eventually(lambda: "the old index is still served: IndexMismatchError" in log.read_text())
-    build_index(own_corpus, own_corpus / "index", Bm25(), progress=False)
+    build_index(own_corpus, own_corpus / INDEX, Bm25(), progress=False)
     server.send_signal(signal.SIGHUP)
     eventually(lambda: "reload: index number 2, 6 pages" in log.read_text())
     assert httpx.post(f"{url}/reload", headers=TOKEN).status_code == 404
@@ -571,14 +585,14 @@ def test_stopping_does_not_wait_for_ever(engine: SearchEngine, caplog: pytest.Lo
         (["--max-batch", "0"], "max_batch 0 must be 1 or more"),
         (["--max-queries", "9999"], "max_queue 1024 is less than max_queries 9999"),
         (["--token-env", "NO_SUCH_VARIABLE"], "the environment variable NO_SUCH_VARIABLE is not set"),
-        ([], "nowhere"),
+        (["--corpus", "nowhere"], "has no index at nowhere"),
         (["--host", "203.0.113.1"], "cannot listen on 203.0.113.1, port 8001"),
     ],
 )
 def test_what_is_wrong_with_the_command_is_one_line(
-    arguments: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], words: str, command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([str(tmp_path / "nowhere"), str(tmp_path), *arguments]) == 2
+    assert main([*command, *arguments]) == 2
     said = capsys.readouterr().err
     assert words in said
     assert len(said.splitlines()) == 1
@@ -612,7 +626,7 @@ TYPES = [
 @pytest.fixture(scope="module")
 def documented(client: TestClient, corpus: Path) -> tuple[TestClient, dict[str, Any]]:
     """A server with everything on, and its document's paths."""
-    engine = SearchEngine.open(corpus, corpus / "index")
+    engine = SearchEngine.open(corpus, corpus / INDEX)
     options = ServingOptions(token="s3cret", allow_reload=True, upstream=True)
     server = TestClient(create_app(engine, options=options, reopen=lambda old: old), headers=TOKEN)
     return server, server.get("/openapi.json").json()["paths"]

@@ -10,17 +10,14 @@
 
 Queries of concurrent requests are searched together (`retrieval.serving`). A request that does not fit is answered 422
 with `{"detail": [{"field": ..., "problem": ...}], "request_id": ...}`; one for which there is no room, 503 with
-Retry-After. A page id is looked up in the corpus, never made into a path.
+Retry-After. A page id is looked up in the corpus, never made into a path. `python -m vrag_nb serve` starts it.
 """
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import logging
 import socket
-import sys
-from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -49,8 +46,8 @@ from vrag_nb.retrieval.serving.api import (
 from vrag_nb.retrieval.serving.errors import add_error_handlers
 from vrag_nb.retrieval.serving.guards import BodyGuard, Gate, TokenGuard
 from vrag_nb.retrieval.serving.log import GONE, RequestLog
-from vrag_nb.retrieval.serving.options import ServingOptions, add_serving_arguments, serving_options
-from vrag_nb.retrieval.serving.reload import OpenedIndex, ReloadError, Reopen, reopened
+from vrag_nb.retrieval.serving.options import ServingOptions
+from vrag_nb.retrieval.serving.reload import OpenedIndex, ReloadError, Reopen
 from vrag_nb.retrieval.serving.state import ServerState
 
 logger = logging.getLogger("vrag_nb.server")
@@ -242,51 +239,3 @@ def run_server(
         server_header=False,
         timeout_graceful_shutdown=options.shutdown_timeout,
     )
-
-
-def serve(
-    corpus: Path,
-    index: Path,
-    embedder: str | None = None,
-    checkpoint: str | None = None,
-    host: str = "127.0.0.1",
-    port: int = 8001,
-    serving: ServingOptions | None = None,
-    **options: Any,
-) -> None:
-    """Open the engine and serve it until interrupted. Raises what `check_address` and `SearchEngine.open` raise."""
-    check_address(host, port)
-
-    def open_engine() -> SearchEngine:
-        return SearchEngine.open(Path(corpus), Path(index), embedder, checkpoint, **options)
-
-    run_server(open_engine(), Path(corpus), host, port, serving, lambda engine: reopened(engine, open_engine))
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """`python -m vrag_nb.retrieval.server CORPUS INDEX`. What a user got wrong is one line and exit code 2."""
-    words = (__doc__ or "").partition("\n")[2]
-    parser = argparse.ArgumentParser(
-        prog="python -m vrag_nb.retrieval.server",
-        description=f"Serve a corpus's search engine over HTTP.\n{words}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("corpus", type=Path, help="a prepared corpus folder")
-    parser.add_argument("index", type=Path, help="its index folder")
-    parser.add_argument("--embedder", help="a registered embedder; the index's own unless given")
-    parser.add_argument("--checkpoint", help="its checkpoint; the index's own unless given")
-    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: this machine only)")
-    parser.add_argument("--port", type=int, default=8001, help="default: 8001")
-    add_serving_arguments(parser)
-    given = parser.parse_args(arguments)
-    try:
-        options = serving_options(given)
-        serve(given.corpus, given.index, given.embedder, given.checkpoint, given.host, given.port, options)
-    except (ValueError, OSError) as error:
-        print(f"server: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
