@@ -36,7 +36,7 @@ def ggpo_loss(
     masked: torch.Tensor,
     clip: float = 0.2,
 ) -> torch.Tensor:
-    """The negative of equation 12, a scalar.
+    """The negative of equation 12 as it stands, a scalar: what training computes (`learning.grpo`) is held to it.
 
     logps, old_logps: (S, T) log-probabilities of the segments' tokens, now and when sampled. written: (S, T) bool, what
     the model wrote. advantages: (S,) of each segment's trajectory. masked: (S,) bool, mu. The mean is over all

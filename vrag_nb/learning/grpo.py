@@ -47,7 +47,7 @@ from vrag_nb.learning.grpo_settings import GRPOSettings, trl_arguments
 from vrag_nb.learning.question_order import QuestionOrder
 from vrag_nb.learning.rewards import Reward, RewardError, Scored, outcome
 from vrag_nb.learning.rows import (
-    Sampled,
+    SampledRow,
     as_sample,
     micro_batches,
     nothing,
@@ -242,7 +242,7 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
 
     def _rows(
         self, trajectories: Sequence[Trajectory], scored: Sequence[Scored], advantages: torch.Tensor
-    ) -> tuple[list[Sampled], torch.Tensor, float]:
+    ) -> tuple[list[SampledRow], torch.Tensor, float]:
         """The segments that are learned from, the shortest first, their advantages, and what each counts in the mean.
 
         The mean is over the segments of trajectories with a reward: one without moves nothing, not by the KL either.
@@ -279,7 +279,7 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
         advantages = torch.cat([advantages, advantages.new_zeros(missing)])[order]
         return [samples[row] for row in order], advantages, len(samples) * len(counts) / max(1, rewarded)
 
-    def _samples(self, trajectory: Trajectory, scored: Scored) -> list[Sampled]:
+    def _samples(self, trajectory: Trajectory, scored: Scored) -> list[SampledRow]:
         """The segments of a trajectory; one row without a learned token where none is there or can be encoded."""
         try:
             found = segments(trajectory, self.environment.pages, was_right(trajectory, scored), self.settings.algorithm)
@@ -292,14 +292,14 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
             self._metrics[self._mode]["masked_share"] += [float(one.masked) for one in found]
         return [sample.unlearned() if one.masked else sample for one, sample in zip(found, samples, strict=True)]
 
-    def _sample(self, segment: Segment, prompt: str) -> Sampled:
+    def _sample(self, segment: Segment, prompt: str) -> SampledRow:
         """A segment's row, without a learned token where it does not fit; the others of its trajectory are learned."""
         try:
             return as_sample(segment.conversation, self.encoder, self.settings.max_length, segment.start)
         except (ValueError, OSError):
             return nothing(prompt, self.encoder)
 
-    def _moves(self, sample: Sampled, advantage: float) -> bool:
+    def _moves(self, sample: SampledRow, advantage: float) -> bool:
         """Whether the row has a gradient. One of a group whose rewards are all the same has that of the KL alone."""
         return any(sample.written) and (self.settings.beta > 0 or abs(advantage) > EPSILON)
 

@@ -15,7 +15,7 @@ from vrag_nb.agent.policy import Conversation, Image, Message, Text
 
 
 @dataclass(frozen=True)
-class Sampled:
+class SampledRow:
     """A segment as the loss needs it: ids up to the model's first token, the rest, and which of that is learned."""
 
     prompt: list[int]
@@ -23,12 +23,12 @@ class Sampled:
     written: list[bool]
     encoded: Encoded
 
-    def unlearned(self) -> Sampled:
+    def unlearned(self) -> SampledRow:
         """The same without a learned token."""
         return replace(self, written=[False] * len(self.written))
 
 
-def as_sample(conversation: Conversation, encoder: ChatEncoder, max_length: int, start: int = 0) -> Sampled:
+def as_sample(conversation: Conversation, encoder: ChatEncoder, max_length: int, start: int = 0) -> SampledRow:
     """A conversation cut to `max_length` tokens after a whole turn, then split before the first token to be learned.
 
     start: messages before this one are context, also those that the model wrote; where the cut leaves only them, no
@@ -44,16 +44,16 @@ def as_sample(conversation: Conversation, encoder: ChatEncoder, max_length: int,
     raise ValueError(f"no turn of the trajectory fits into {max_length} tokens")
 
 
-def _split(encoded: Encoded, context: int) -> Sampled:
+def _split(encoded: Encoded, context: int) -> SampledRow:
     """Split before the model's first token behind the first `context` ones; unlearned where there is none."""
     own = [written and place >= context for place, written in enumerate(encoded.model_mask)]
     mask = own if any(own) else encoded.model_mask
     first, last = mask.index(True), len(mask) - mask[::-1].index(True)
-    sample = Sampled(encoded.input_ids[:first], encoded.input_ids[first:last], mask[first:last], encoded)
+    sample = SampledRow(encoded.input_ids[:first], encoded.input_ids[first:last], mask[first:last], encoded)
     return sample if any(own) else sample.unlearned()
 
 
-def with_blank_image(sample: Sampled, encoder: ChatEncoder) -> Sampled:
+def with_blank_image(sample: SampledRow, encoder: ChatEncoder) -> SampledRow:
     """The row with an image of one square behind its last token, where it has none; nothing before it changes.
 
     Where weights lie in parts on several cards (ZeRO-3), or several processes train some of the vision tower, all must
@@ -85,13 +85,13 @@ def _blank(encoder: ChatEncoder) -> tuple[list[int], list[Image]]:
     return seen.input_ids[seen.input_ids.index(encoder.vision_start) :], seen.images
 
 
-def nothing(prompt: str, encoder: ChatEncoder) -> Sampled:
+def nothing(prompt: str, encoder: ChatEncoder) -> SampledRow:
     """A row without a learned token."""
     ids = encoder.encode([Message("user", (Text(prompt),))]).input_ids
-    return Sampled(ids, [encoder.im_end], [False], Encoded([], [], []))
+    return SampledRow(ids, [encoder.im_end], [False], Encoded([], [], []))
 
 
-def row_tensors(samples: Sequence[Sampled], encoder: ChatEncoder, device: torch.device) -> dict[str, Any]:
+def row_tensors(samples: Sequence[SampledRow], encoder: ChatEncoder, device: torch.device) -> dict[str, Any]:
     """Rows as TRL names them, (rows, tokens) each: prompts padded on the left, completions on the right; and their
     images."""
 
