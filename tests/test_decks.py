@@ -21,7 +21,7 @@ from vrag_nb.documents.decks import generate, plan
 from vrag_nb.documents.decks.blocks import deal
 from vrag_nb.documents.decks.canvas import Book, Canvas, face
 from vrag_nb.documents.decks.elements import READABLE, SHOWN_PIXELS, Sheet, footnote, paragraph
-from vrag_nb.documents.decks.generate import generate_corpus, generate_decks, pretraining_deck, read_split
+from vrag_nb.documents.decks.generate import generate_corpus, generate_decks, pretraining_deck
 from vrag_nb.documents.decks.plan import make_deck
 from vrag_nb.documents.decks.statements import stated
 from vrag_nb.documents.decks.synthetic import synthetic_series
@@ -29,7 +29,7 @@ from vrag_nb.documents.decks.tables import SPLITS, TABLES, Column, load_series
 from vrag_nb.documents.decks.themes import FAMILIES, FONTS, PRETRAINING_FONTS, choose_style, families, mixed_family
 from vrag_nb.documents.decks.typeset import wrap
 from vrag_nb.documents.packaged_fonts import font_file
-from vrag_nb.records import Question
+from vrag_nb.records import Question, read_questions
 
 SIZES = {"train": (12, 300), "dev": (3, 60), "test": (6, 120)}
 
@@ -43,7 +43,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def questions(corpus: Path) -> dict[str, list[Question]]:
-    return {split: read_split(corpus, split) for split in SPLITS}
+    return {split: read_questions(corpus / f"questions.{split}.parquet") for split in SPLITS}
 
 
 def everything(questions: dict[str, list[Question]]) -> list[Question]:

@@ -197,14 +197,12 @@ def test_weights_of_another_model_are_refused(checkpoints, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["gve-3b", "qwen3-vl-embedding-2b"])
-def test_texts_clips_and_instructions(kind, loaded, checkpoints):
+def test_clips_and_instructions(kind, loaded, checkpoints):
     embedder = loaded(kind)
-    (page,), (text, _) = embedder.embed_pages(PAGES[:1], [""]), embedder.embed_texts(["plums", "apples"])
-    (query,) = embedder.embed_queries(["plums"])
-    assert not np.allclose(text, query, atol=1e-4), "a passage has another instruction than a query"
+    (page,), (query,) = embedder.embed_pages(PAGES[:1], [""]), embedder.embed_queries(["plums"])
     frames = [noise(120, 60 + step).resize((120, 60)) for step in range(4)]
     clip, backwards, still = embedder.embed_videos([frames, frames[::-1], frames[:1]], seconds=2.0)
-    for vector in (page, text, clip, backwards, still):
+    for vector in (page, query, clip, backwards, still):
         assert vector.shape == (1, embedder.dim)
         assert np.linalg.norm(vector) == pytest.approx(1, abs=1e-4)
     assert not np.allclose(clip, backwards, atol=1e-5), "the order of frames is seen"

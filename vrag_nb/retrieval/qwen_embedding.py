@@ -96,11 +96,12 @@ class QwenVLEmbedder(Embedder):
         return found
 
     def embed_queries(self, queries: list[str]) -> list[np.ndarray]:
-        return self._embed(queries, self.query_instruction)
-
-    def embed_texts(self, texts: list[str]) -> list[np.ndarray]:
-        """One (1, dim) float32 array a passage of text, to be found by the same queries as pages are."""
-        return self._embed(texts, self.page_instruction)
+        turns = [self._turn(self.query_instruction, {"type": "text", "text": query}) for query in queries]
+        return [
+            vector
+            for batch in batches(turns, self.batch_size)
+            for vector in self._forward(self.processor(text=list(batch), padding=True, return_tensors="pt"))
+        ]
 
     def embed_videos(self, clips: Sequence[Sequence[Image.Image]], seconds: float = 1.0) -> list[np.ndarray]:
         """One (1, dim) float32 array a clip: its frames in order, all of one size, `seconds` apart.
@@ -131,14 +132,6 @@ class QwenVLEmbedder(Embedder):
     def _clip_pixels(self, pixels: int, frames: int) -> int:
         """What the video processor's `size` must be for all pairs of frames together to cover at most `pixels`."""
         raise NotImplementedError
-
-    def _embed(self, texts: list[str], instruction: str) -> list[np.ndarray]:
-        turns = [self._turn(instruction, {"type": "text", "text": text}) for text in texts]
-        return [
-            vector
-            for batch in batches(turns, self.batch_size)
-            for vector in self._forward(self.processor(text=list(batch), padding=True, return_tensors="pt"))
-        ]
 
     def _turn(self, instruction: str, content: dict[str, str]) -> str:
         messages = [

@@ -80,10 +80,6 @@ class Sheet:
         c = self.canvas
         return max(0.0, box[0]), max(0.0, box[1]), min(c.width, box[2]), min(c.height, box[3])
 
-    def unreadable(self, size: float) -> bool:
-        """Whether print of this size is lost when the whole page is shown."""
-        return size * math.sqrt(SHOWN_PIXELS / (self.canvas.width * self.canvas.height)) < READABLE
-
 
 def panel_size(rng: random.Random, box: Box) -> float:
     """A small print size that can be read when `box` is cropped."""

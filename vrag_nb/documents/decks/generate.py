@@ -30,7 +30,7 @@ from vrag_nb.documents.decks.questions import make_questions
 from vrag_nb.documents.decks.synthetic import synthetic_series
 from vrag_nb.documents.decks.tables import SPLITS, TABLES, Series, load_series
 from vrag_nb.documents.decks.themes import Family, families, mixed_family
-from vrag_nb.records import Question, read_questions, write_questions
+from vrag_nb.records import Question, write_questions
 
 DEFAULT_SIZES = {"train": (48, 2200), "dev": (8, 330), "test": (12, 360)}  # split: (decks, questions)
 MARKER = "decks.json"
@@ -193,11 +193,6 @@ def _planned(sizes: dict[str, tuple[int, int]], seed: int, tables_dir: Path) -> 
         decks, _ = sizes.get(split, (0, 0))
         files += [f"documents/{_deck_id(_identity(split, n, seed, tables_dir)[2])}.pdf" for n in range(decks)]
     return files
-
-
-def read_split(corpus: Path, split: str) -> list[Question]:
-    """The questions of a split of a generated corpus."""
-    return read_questions(Path(corpus) / f"questions.{split}.parquet")
 
 
 def _read_marker(out: Path) -> dict:

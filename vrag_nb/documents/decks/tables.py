@@ -78,10 +78,6 @@ class Table:
         tail = f" in {name}" if self.columns_are == "time" else f" ({name})"
         return f"{words} {self._of(label)}{tail}"
 
-    def say_row(self, row: int) -> str:
-        """The row's name as the answer to "which"."""
-        return self.labels[row]
-
     @staticmethod
     def _of(name: str) -> str:
         return f"of {name}"
