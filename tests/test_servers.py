@@ -423,5 +423,8 @@ def test_a_trained_folder_is_run_as_the_profile_says(tmp_path: Path) -> None:
     with pytest.raises(ProfileError, match=r"field policy\.kind: an endpoint cannot run .* learning\.acting"):
         profile().load_policy(tmp_path)
     acting = {"base": "b", "acting": {"kind": "transformers", "options": {"no_such_option": 1}}}
+    with pytest.raises(ProfileError, match=r"field learning\.acting\.checkpoint: .* holds no config\.json"):
+        profile(learning=acting).load_policy(tmp_path)
+    (tmp_path / "config.json").touch()
     with pytest.raises(ProfileError, match=r"field learning\.acting\.options: .*no_such_option"):
         profile(learning=acting).load_policy(tmp_path)
