@@ -22,6 +22,7 @@ from vrag_nb.records import write_questions
 @pytest.fixture
 def judged(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], int]:  # noqa: F811
     """`evaluate --judge` of two questions, whose answers are said by a model in place of the profile's."""
+
     def say(conversation):
         return f"<answer>{'42' if 'right' in conversation[0].text else 'forty-two'}</answer>"
 
