@@ -71,11 +71,11 @@ def test_columns_and_score_by_hand(out: Path, questions: list[Question]) -> None
 
 def test_another_judges_verdicts(out: Path, questions: list[Question]) -> None:
     said = {"text_top1": {one.uid: True for one in questions}}
-    text = write_benchmark_report(out, questions, verdicts=said, judge="m-72b")
-    assert "judged by m-72b" in text
-    assert json.loads((out / "benchmark.json").read_text())["columns"]["text_top1"]["mmlongbench all"]["value"] == 1
-    with pytest.raises(ValueError, match="name the judge"):
-        write_benchmark_report(out, questions, verdicts=said)
+    text = write_benchmark_report(out, questions, judged={"m-72b": said})
+    assert text.index("judged by rules") < text.index("judged by m-72b")
+    found = json.loads((out / "benchmark.json").read_text())
+    assert found["judged"]["m-72b"]["text_top1"]["mmlongbench all"]["value"] == 1
+    assert found["columns"]["text_top1"]["mmlongbench all"]["value"] < 1
 
 
 def test_own_questions_leave_nothing(tmp_path: Path, questions: list[Question]) -> None:

@@ -23,13 +23,14 @@ from vrag_nb.agent.policy import Image
 from vrag_nb.agent.rollout import rollout
 from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.agent.transformers_policy import TransformersPolicy
+from vrag_nb.evaluation.per_question import conduct
 from vrag_nb.learning.advantages import group_advantages
 from vrag_nb.learning.curves import read_log
 from vrag_nb.learning.grpo import MultiTurnGRPOTrainer, grpo_trainer
 from vrag_nb.learning.grpo_settings import GRPOSettings
 from vrag_nb.learning.rewards import Reward, RewardError, Scored
 from vrag_nb.learning.rows import as_sample, micro_batches
-from vrag_nb.learning.step_figures import step_figures
+from vrag_nb.learning.step_figures import CONDUCT, step_figures
 from vrag_nb.learning.tables import TrajectoryTables
 from vrag_nb.learning.trainers import freeze, train
 
@@ -255,6 +256,10 @@ def test_what_cannot_be_scored_or_encoded_moves_nothing(ready: Ready) -> None:
     assert figures["unscored_rate"] == 0.25
     assert figures["reward"] == 1
     assert figures["searches"] == pytest.approx(6 / 4), "searches on the extra turn are not carried out"
+    conducts = [conduct(trajectory) for trajectory in [broken, *one.trajectories[1:]]]
+    for name in CONDUCT:
+        told = [row[name] for row in conducts if name in row]
+        assert figures[name] == pytest.approx(sum(told) / len(told)), f"{name} is what an evaluation says it is"
 
 
 def test_what_cannot_be_scored_is_not_held_to_the_reference_either(ready: Ready) -> None:

@@ -148,13 +148,17 @@ AgentPart = Annotated[
 
 
 class EvaluationPart(Part):
-    """questions: a file, below the corpus folder or a path of its own. limit: so many of them, drawn with `seed`."""
+    """questions: a file, below the corpus folder or a path of its own. limit: so many of them, drawn with `seed`.
+
+    judge: arguments of `learning.judge.Judge`, for answers that a model is to judge as well; by default learning's.
+    """
 
     questions: str = "questions.test.parquet"
     limit: int | None = Field(default=None, ge=1)
     systems: list[str] = Field(default_factory=lambda: ["no_retrieval", "vanilla_top1", "vanilla_top3", "agent"])
     seed: int = 0
     concurrency: int = Field(default=16, ge=1)
+    judge: dict[str, Any] | None = None
 
 
 class ExpertPart(Part):

@@ -50,6 +50,7 @@ if TYPE_CHECKING:  # torch and its friends take seconds to import: they wait unt
     from vrag_nb.agent.vimrag import VimRAG
     from vrag_nb.agent.vrag import VRAG
     from vrag_nb.documents.pages import PrepReport
+    from vrag_nb.learning.judge import Judge
     from vrag_nb.learning.rewards import Reward
     from vrag_nb.records import Question
     from vrag_nb.retrieval.building import BuildReport
@@ -353,6 +354,19 @@ class Profile(Part):
         if problems:
             logger.warning("%s: %d things do not fit the corpus, such as %s", name, len(problems), problems[0])
         return fitting
+
+    def load_judge(self, cache: Path) -> Judge:
+        """The model that judges the evaluation's answers, whose verdicts are kept in the file `cache`, unless the
+        profile names another. Raises ProfileError where it names no judge, or one that cannot be had."""
+        from vrag_nb.learning.judge import Judge
+
+        part = self.evaluation.judge or (self.learning.judge if self.learning else None)
+        if part is None:
+            raise ProfileError(f"profile {self.name} names no judge: say in evaluation.judge which model, and where")
+        try:
+            return Judge(**{"cache": cache, **with_addresses(part)})
+        except (ValueError, TypeError) as error:
+            raise ProfileError(f"profile {self.name}, field evaluation.judge or learning.judge: {error}") from error
 
     # learning
 

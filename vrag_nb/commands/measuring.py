@@ -13,6 +13,7 @@ from vrag_nb.paths import project_path, shown_path
 
 if TYPE_CHECKING:
     from vrag_nb.documents.benchmarks import Reading
+    from vrag_nb.learning.judge import Judge
     from vrag_nb.profiles import Profile
     from vrag_nb.records import Question
 
@@ -34,6 +35,7 @@ def add(commands: Commands) -> None:
     asked = one.add_mutually_exclusive_group()
     asked.add_argument("--systems", nargs="+", metavar="NAME", help="default: those of the profile")
     asked.add_argument("--retrieval-only", action="store_true", help="recall and nDCG alone: no policy is loaded")
+    one.add_argument("--judge", action="store_true", help="have the profile's judge, a model, judge the answers too")
     one.add_argument(
         "--limit",
         type=positive_or_all,
@@ -67,6 +69,7 @@ def evaluate(options: argparse.Namespace) -> None:
     for name in systems:  # a misspelt name and a missing key are said before hours of preparing
         find_system(name)
     policy = profile.load_policy() if systems and profile.policy.kind == "openai" else None
+    judge = profile.load_judge(options.out / "verdicts.jsonl") if options.judge and systems else None
     profile = _prepared(profile, options)
     questions = _asked(benchmark, profile, options, judged=bool(systems))
     if profile.retriever.server:
@@ -88,9 +91,22 @@ def evaluate(options: argparse.Namespace) -> None:
         **evaluation_of(profile, limit=options.limit or profile.evaluation.limit),
     )
     print_metrics(metrics)
-    if not options.retrieval_only and write_benchmark_report(options.out, questions, profile.evaluation.seed):
+    judged = {judge.model: _judged(judge, options.out, profile.evaluation.seed)} if judge else None
+    if systems and write_benchmark_report(options.out, questions, profile.evaluation.seed, judged):
         print(f"the benchmark's columns are in {options.out / 'benchmark.md'}")
     print(f"written to {options.out / 'metrics.json'}")
+
+
+def _judged(judge: Judge, out: Path, seed: int) -> dict[str, dict[str, bool | None]]:
+    """The judge's verdicts by system and uid, and on the terminal what came of it."""
+    from vrag_nb.evaluation.judged import judge_answers
+
+    found = judge_answers(out, judge.many, judge.model, seed)
+    lost = sum(said is None for verdicts in found.values() for said in verdicts.values())
+    if lost:
+        print(f"{lost} answers got no verdict of {judge.model}; why, is in {out / 'judge.jsonl'}", file=sys.stderr)
+    print(f"judged by {judge.model} beside the rules: {out / 'judge.md'}")
+    return found
 
 
 def _prepared(profile: Profile, options: argparse.Namespace) -> Profile:

@@ -40,6 +40,7 @@ from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.display import payloads, scenes
 from vrag_nb.display.match_overlay import MatchOverlay
 from vrag_nb.display.scenes import Scene, Shown, Verdict
+from vrag_nb.evaluation.answers import answered_right
 from vrag_nb.records import Hit, Page, Question, read_pages
 
 Surface = Literal["page", "seen", "own"]
@@ -86,7 +87,7 @@ class TrajectoryInspector(MatchOverlay, anywidget.AnyWidget):
         budget: Budget | None = None,
         engine: Engine | None = None,
         *,
-        correct: Verdict = scenes.answer_is_right,
+        correct: Verdict = answered_right,
         top_k: int = 10,
         **traits: Any,
     ) -> None:

@@ -24,6 +24,7 @@ from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.display import figures, scenes
 from vrag_nb.display.figures import INK, MUTED, SERIES
 from vrag_nb.display.scenes import Verdict
+from vrag_nb.evaluation.answers import answered_right
 
 _UNITS = {"difficulty": "0 to 1", "learning_rate": "rate", "tokens": "tokens so far"}
 _HATCHES = ("", "//", "..")  # of bars, likewise
@@ -164,7 +165,7 @@ def seed_bands(panels: Mapping[str, Mapping[str, Sequence[tuple[int, Sequence[fl
 def turn_counts(
     trajectories: Iterable[Trajectory] | Path | str,
     *,
-    correct: Verdict = scenes.answer_is_right,
+    correct: Verdict = answered_right,
     title: str = "Turns per question",
 ) -> Figure:
     """How many turns questions took, by verdict; beside it, which actions each turn took."""

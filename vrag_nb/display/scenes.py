@@ -20,7 +20,6 @@ from vrag_nb.agent.environment import Settings
 from vrag_nb.agent.geometry import Box, Budget, Size, View
 from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.trajectory import Observation, Trajectory, Turn, read_trajectories
-from vrag_nb.evaluation.answers import is_right
 from vrag_nb.records import Page, Question
 
 MarkKind = Literal["model", "written", "before", "gold", "yours"]
@@ -116,13 +115,6 @@ def zoom(view: View) -> float:
     """Shown pixels per page pixel, across: below 1 small print is lost, above 1 it is magnified."""
     x0, _, x1, _ = view.rectangle
     return view.shown_size[0] / (x1 - x0)
-
-
-def answer_is_right(trajectory: Trajectory) -> bool | None:
-    """The default verdict: `evaluation.answers.is_right`, which the results use too; None without a reference."""
-    if trajectory.reference is None:
-        return None
-    return is_right(trajectory.answer, trajectory.reference)
 
 
 def gold_regions(question: Question | None, page: Page) -> list[Box]:

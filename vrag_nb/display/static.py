@@ -20,6 +20,7 @@ from vrag_nb.display import figures, scenes
 from vrag_nb.display.figures import GREEN, INK, LINE, MUTED, VERMILION, Panel, text_at, wrap
 from vrag_nb.display.grids import hits_figure, pages_figure
 from vrag_nb.display.scenes import Scene, Verdict
+from vrag_nb.evaluation.answers import answered_right
 from vrag_nb.records import Question
 
 __all__ = ["hits_figure", "pages_figure", "trajectory_figure"]
@@ -55,7 +56,7 @@ def trajectory_figure(
     *,
     gold: bool = True,
     max_turns: int | None = None,
-    correct: Verdict = scenes.answer_is_right,
+    correct: Verdict = answered_right,
 ) -> Figure:
     """One trajectory as a strip.
 

@@ -1,8 +1,10 @@
 """Do two judges agree? Two-by-two tables and Cohen's kappa between verdicts on the same predictions.
 
-    verdicts = {"rules": rule_verdicts(trajectories), judge.model: judge_verdicts(judge.many, trajectories)}
-    print(agreement_markdown(agreements(verdicts)))
-    print(judges_markdown(verdicts))                       # the accuracy that each judge would report
+    found = agreement(by_rules, by_judge, (RULES, judge.model))            # verdicts by uid
+    print(agreement_markdown([found]))
+    print(judges_markdown({RULES: by_rules, judge.model: by_judge}))       # the accuracy that each would report
+
+`evaluation.judged` has an evaluation judged.
 
 Published accuracies differ more by judge than by method (one set of predictions: 37.9 and 80.1 under two judges, arXiv
 2609.37349), so every table here names the judge of every figure.
@@ -16,13 +18,11 @@ intervals over predictions (pairs of verdicts); resamples in which kappa is unde
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import combinations
 
 import numpy as np
 from pydantic import BaseModel
 
 from vrag_nb.agent.trajectory import Trajectory
-from vrag_nb.evaluation.answers import is_right
 from vrag_nb.evaluation.metrics import Interval, share_interval
 from vrag_nb.evaluation.report import estimate_text, markdown_table
 
@@ -76,26 +76,6 @@ def agreement(
     )
 
 
-def agreements(verdicts: Mapping[str, Verdicts], seed: int = 0) -> list[Agreement]:
-    """Every pair of judges, by name."""
-    return [agreement(verdicts[a], verdicts[b], (a, b), seed) for a, b in combinations(verdicts, 2)]
-
-
-def rule_verdicts(trajectories: Sequence[Trajectory], tolerance: float = 0.0) -> dict[str, bool | None]:
-    """What the rules of `evaluation.answers` say; None for a trajectory without reference."""
-    return {
-        one.uid: None if one.reference is None else is_right(one.answer, one.reference, tolerance)
-        for one in trajectories
-    }
-
-
-def judge_verdicts(many: Many, trajectories: Sequence[Trajectory]) -> dict[str, bool | None]:
-    """The verdicts of a judge such as `learning.judge.Judge.many`; None where it gave none."""
-    scores = many(trajectories)
-    pairs = zip(trajectories, scores, strict=True)
-    return {one.uid: None if isinstance(score, Exception) else score >= 0.5 for one, score in pairs}
-
-
 def kappa_of(cells: np.ndarray) -> np.ndarray:
     """Cohen's kappa of tables (..., 4): both right, only first, only second, both wrong; NaN where undefined."""
     counts = np.asarray(cells, dtype=float)
@@ -105,6 +85,11 @@ def kappa_of(cells: np.ndarray) -> np.ndarray:
         by_chance = (a + b) * (a + c) + (c + d) * (b + d)
         kappa: np.ndarray = np.where(by_chance < 1 - 1e-12, (a + d - by_chance) / (1 - by_chance), np.nan)
     return kappa
+
+
+def accuracy_by(verdicts: Verdicts, seed: int = 0) -> Interval:
+    """The share of right answers among those that the judge gave a verdict on."""
+    return share_interval([float(right) for right in verdicts.values() if right is not None], seed)
 
 
 def agreement_markdown(found: Sequence[Agreement]) -> str:
@@ -124,9 +109,8 @@ def judges_markdown(verdicts: Mapping[str, Verdicts], seed: int = 0) -> str:
     """One row a judge: the accuracy it would report, on how many predictions, and how many it left unjudged."""
     rows = []
     for name, said in verdicts.items():
-        known = [float(right) for right in said.values() if right is not None]
-        accuracy = estimate_text(share_interval(known, seed).model_dump())
-        rows.append([name, accuracy, str(len(known)), str(len(said) - len(known))])
+        accuracy = accuracy_by(said, seed)
+        rows.append([name, estimate_text(accuracy.model_dump()), str(accuracy.n), str(len(said) - accuracy.n)])
     return markdown_table(["judge", "accuracy [95%]", "predictions", "no verdict"], rows) + "\n"
 
 

@@ -42,6 +42,7 @@ from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from itertools import product
 
+from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.records import Question
 
 NOT_ANSWERABLE = "not answerable"
@@ -199,6 +200,12 @@ def is_correct(answer: str | None, reference: str, tolerance: float = 0.0) -> bo
 def is_right(answer: str | None, question: Question, tolerance: float = 0.0) -> bool:
     """Whether `answer` is one of the question's right answers. Raises what `is_correct` raises."""
     return any(is_correct(answer, one, tolerance) for one in question.right_answers)
+
+
+def answered_right(trajectory: Trajectory, question: Question | None = None) -> bool | None:
+    """Whether a trajectory ended with a right answer to `question`, by default its own reference; None without one."""
+    asked = question or trajectory.reference
+    return None if asked is None else trajectory.status == "answered" and is_right(trajectory.answer, asked)
 
 
 def parse_number(text: str) -> Number | None:

@@ -5,11 +5,12 @@
 writes below `out`
 
     benchmark.json   columns.<system>.<benchmark column>, mmlongbench.<system>.{accuracy, f1, ...}, every figure as
-                     {value, low, high, n}; judge.{columns, mmlongbench}; licences by benchmark
+                     {value, low, high, n}; judge.{columns, mmlongbench}; licences by benchmark; judged.<judge>: the
+                     columns of other judges
     benchmark.md     the same as tables, each under the name of its judge
 
 and nothing for questions of no benchmark. Answers come from predictions.jsonl, so that a report can be made again, and
-with the verdicts of another judge in place of the rules'.
+with the verdicts of other judges beneath the rules'.
 """
 
 from __future__ import annotations
@@ -31,38 +32,35 @@ Verdicts = Mapping[str, Mapping[str, bool | None]]  # by system and uid
 
 
 def write_benchmark_report(
-    out: Path, questions: Sequence[Question], seed: int = 0, verdicts: Verdicts | None = None, judge: str = RULES
+    out: Path, questions: Sequence[Question], seed: int = 0, judged: Mapping[str, Verdicts] | None = None
 ) -> str:
     """Write benchmark.json and benchmark.md, and return the latter's text; "" for questions of no benchmark.
 
-    verdicts, judge: another judge's verdicts by system and uid, and its name; by default those of predictions.jsonl,
-    which are the rules'. Raises FileNotFoundError when `out` holds no predictions, ValueError for verdicts without a
-    judge of another name.
+    judged: other judges' verdicts, by the judge's name; those of predictions.jsonl are the rules'. Raises
+    FileNotFoundError when `out` holds no predictions.
     """
     out = Path(out)
-    if verdicts is not None and judge == RULES:
-        raise ValueError("name the judge whose verdicts these are")
     ours = [one for one in questions if _benchmark(one) in BENCHMARKS]
     if not ours:
         return ""
     predictions = read_predictions(out / "predictions.jsonl")
-    said = verdicts if verdicts is not None else _of_rules(predictions)
-    columns = column_accuracy(said, ours, seed)
+    columns = column_accuracy(rule_verdicts(predictions), ours, seed)
+    others = {judge: column_accuracy(verdicts, ours, seed) for judge, verdicts in (judged or {}).items()}
     long = [one for one in ours if _benchmark(one) == "mmlongbench"]
     scores: dict[str, dict[str, Any]] = {}
     for system, rows in predictions.items() if long else ():
         scores[system] = mmlongbench_metrics({uid: row["answer"] for uid, row in rows.items()}, long, seed)
     names = [name for name in BENCHMARKS if any(_benchmark(one) == name for one in ours)]
     licences = {BENCHMARKS[name].title: BENCHMARKS[name].licence for name in names}
-    blocks = ["# Benchmarks", columns_markdown(columns, judge).strip()]
+    blocks = ["# Benchmarks", columns_markdown(columns, RULES).strip()]
+    blocks += [columns_markdown(found, judge).strip() for judge, found in others.items()]
     blocks += [_scores_markdown(scores)] if scores else []
     blocks.append("\n".join(f"- {title}: {licence}." for title, licence in licences.items()))
     text = "\n\n".join(blocks) + "\n"
     write_text(out / "benchmark.md", text)
-    judges = {"columns": judge, **({"mmlongbench": JUDGE} if scores else {})}
-    write_json(
-        out / "benchmark.json", {"columns": columns, "mmlongbench": scores, "judge": judges, "licences": licences}
-    )
+    judges = {"columns": RULES, **({"mmlongbench": JUDGE} if scores else {})}
+    report = {"columns": columns, "mmlongbench": scores, "judge": judges, "licences": licences}
+    write_json(out / "benchmark.json", report | ({"judged": others} if others else {}))
     return text
 
 
@@ -81,7 +79,8 @@ def _benchmark(question: Question) -> str:
     return str((question.meta_info.model_extra or {}).get("benchmark", ""))
 
 
-def _of_rules(predictions: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[str, dict[str, bool | None]]:
+def rule_verdicts(predictions: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[str, dict[str, bool | None]]:
+    """What the rules said of predictions, by system and uid."""
     return {system: {uid: bool(row["correct"]) for uid, row in rows.items()} for system, rows in predictions.items()}
 
 

@@ -48,7 +48,7 @@ from vrag_nb.agent.policy import Policy
 from vrag_nb.agent.prompting import load_prompt
 from vrag_nb.agent.searching import Engine, in_words, search_each
 from vrag_nb.agent.trajectory import Trajectory, TrajectoryLog, write_trajectories
-from vrag_nb.evaluation.answers import is_right
+from vrag_nb.evaluation.answers import answered_right
 from vrag_nb.evaluation.baselines import Context, System, find_system
 from vrag_nb.evaluation.metrics import Interval, bootstrap, ndcg_at_k, paired_bootstrap, recall_at_k, share_interval
 from vrag_nb.evaluation.per_question import SHARES, conduct, pages_seen
@@ -308,11 +308,7 @@ def _pairs(trajectories: Sequence[Trajectory], questions: Sequence[Question]) ->
 def _scores(trajectories: Sequence[Trajectory], questions: Sequence[Question]) -> dict[str, float]:
     """1 or 0 by uid."""
     pairs = _pairs(trajectories, questions)
-    return {question.uid: float(_is_right(one, question)) for one, question in pairs}
-
-
-def _is_right(trajectory: Trajectory, question: Question) -> bool:
-    return trajectory.status == "answered" and is_right(trajectory.answer, question)
+    return {question.uid: float(bool(answered_right(one, question))) for one, question in pairs}
 
 
 def _comparisons(
@@ -334,7 +330,7 @@ def _prediction(system: str, trajectory: Trajectory, question: Question) -> dict
         "query": question.query,
         "reference": question.reference_answer,
         "answer": trajectory.answer,
-        "correct": _is_right(trajectory, question),
+        "correct": answered_right(trajectory, question),
         "gold_pages": question.gold_page_ids,
         "retrieved_pages": trajectory.retrieved_page_ids,
         "status": trajectory.status,

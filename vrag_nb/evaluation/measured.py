@@ -16,6 +16,7 @@ from typing import Any
 
 from vrag_nb.evaluation.columns import column_accuracy
 from vrag_nb.evaluation.failures import KINDS, Failure, classify
+from vrag_nb.evaluation.judged import judges_table
 from vrag_nb.evaluation.metrics import paired_bootstrap, share_interval
 from vrag_nb.evaluation.per_question import gold_by_turn
 from vrag_nb.evaluation.result_folders import Results, Run, SystemResult
@@ -28,7 +29,7 @@ def measured_tables(results: Results) -> list[Table]:
     """Every table of what was measured that these results have something for."""
     found = [accuracy_table(results), benchmark_table(results), completeness_table(results), by_turn_table(results)]
     found += [effort_table(results), conduct_table(results), pages_table(results), actions_table(results)]
-    found += [pairs_table(results), failure_table(results)]
+    found += [pairs_table(results), failure_table(results), judges_table(results)]
     return [table for table in found if table.rows]
 
 

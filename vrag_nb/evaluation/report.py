@@ -19,7 +19,6 @@ from rich.console import Console
 from rich.table import Table
 
 from vrag_nb.agent.trajectory import Trajectory
-from vrag_nb.evaluation.answers import is_right
 from vrag_nb.files import write_json, write_text
 
 Estimate = Mapping[str, Any]  # {value, low, high, n}
@@ -122,15 +121,10 @@ def write_figures(folder: Path, metrics: Mapping[str, Any], trajectories: Mappin
     for name in ("agent_no_crop", "agent"):
         if trajectories.get(name):
             title = f"Turns per question, {name.replace('_', ' ')}"
-            figure = plots.turn_counts(list(trajectories[name]), correct=verdict, title=title)
+            figure = plots.turn_counts(list(trajectories[name]), title=title)
             figures.save(figure, folder / f"turns_{name}.png")
 
 
-def verdict(trajectory: Trajectory) -> bool | None:
-    """Whether a trajectory's answer is right under `answers.is_right`; None without a reference."""
-    if trajectory.reference is None:
-        return None
-    return is_right(trajectory.answer, trajectory.reference)
 
 
 def _retrieval_table(retrieval: Mapping[str, Estimate]) -> tuple[list[str], list[list[str]]]:

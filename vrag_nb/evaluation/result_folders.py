@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from vrag_nb.agent.trajectory import Trajectory, read_trajectories
 from vrag_nb.evaluation.agreement import RULES
@@ -103,12 +103,12 @@ class SystemResult:
 
 @dataclass(frozen=True)
 class Results:
-    """What `read_results` found. folders: metrics.json by folder. judge: who said right or wrong, everywhere here."""
+    """What `read_results` found. folders: metrics.json by folder. judge: who says right or wrong in predictions."""
 
     folders: Mapping[Path, Mapping[str, Any]]
     systems: list[SystemResult]
-    judge: str
     notes: list[str]
+    judge: ClassVar[str] = RULES
 
     @cached_property
     def questions(self) -> dict[str, Question]:
@@ -120,8 +120,8 @@ class Results:
 def read_results(folders: Sequence[str | Path]) -> Results:
     """Read evaluation folders, `DIR` or `NAME=DIR` each.
 
-    Raises FileNotFoundError for a folder that holds no finished evaluation; ValueError for a folder given twice, for
-    seeds of one system that answered different questions, and for folders judged by different judges.
+    Raises FileNotFoundError for a folder that holds no finished evaluation; ValueError for a folder given twice and
+    for seeds of one system that answered different questions.
     """
     named = [split_name(folder) for folder in folders]
     metrics: dict[Path, dict[str, Any]] = {}
@@ -138,12 +138,7 @@ def read_results(folders: Sequence[str | Path]) -> Results:
     ]
     for one in systems:
         _same_questions(one)
-    judges = {str(found["run"].get("judge") or RULES) for found in metrics.values()}
-    if len(judges) > 1:
-        raise ValueError(
-            f"the folders were judged by different judges, {' and '.join(sorted(judges))}: report them apart"
-        )
-    return Results(metrics, systems, judges.pop() if judges else RULES, _notes(named, metrics, systems))
+    return Results(metrics, systems, _notes(named, metrics, systems))
 
 
 def split_name(folder: str | Path) -> tuple[str, Path]:

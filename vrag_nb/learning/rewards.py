@@ -22,7 +22,7 @@ from scipy.optimize import linear_sum_assignment
 
 from vrag_nb.agent.geometry import Box, iou
 from vrag_nb.agent.trajectory import Trajectory
-from vrag_nb.evaluation.answers import is_right
+from vrag_nb.evaluation.answers import answered_right
 from vrag_nb.loading import load_object
 
 Part = Callable[[Trajectory], float]
@@ -49,8 +49,8 @@ class BatchPart(Protocol):
 
 
 def outcome(trajectory: Trajectory) -> float:
-    """1 for the right answer by rule (`evaluation.answers.is_right`), else 0; no answer is wrong."""
-    return float(is_right(trajectory.answer, _reference(trajectory)))
+    """1 for the right answer by rule (`evaluation.answers.answered_right`), else 0; no answer is wrong."""
+    return float(bool(answered_right(trajectory, _reference(trajectory))))
 
 
 def pattern(trajectory: Trajectory) -> float:

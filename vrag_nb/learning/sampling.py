@@ -20,7 +20,7 @@ from typing import Any
 import networkx as nx
 
 from vrag_nb.agent.trajectory import Trajectory
-from vrag_nb.evaluation.answers import is_right
+from vrag_nb.evaluation.answers import answered_right
 from vrag_nb.records import Question
 
 
@@ -55,7 +55,7 @@ def fault(trajectory: Trajectory, turns: tuple[int, int] = (2, 6)) -> str | None
     kinds = action_kinds(trajectory)
     if trajectory.status == "error":
         return "error"
-    if trajectory.reference is None or not is_right(trajectory.answer, trajectory.reference):
+    if not answered_right(trajectory):
         return "wrong answer"
     replies = [reply for turn in trajectory.turns if turn.memory for reply in turn.memory.replies]
     if "invalid" in kinds or any(reply.notice for reply in replies):

@@ -7,32 +7,26 @@ from collections.abc import Sequence
 import torch
 
 from vrag_nb.agent.trajectory import Trajectory
+from vrag_nb.evaluation.per_question import conduct
 from vrag_nb.learning.rewards import Scored
+
+CONDUCT = ("invalid_action_rate", "finish_rate", "forced_rate", "turns", "searches", "crops", "generated_tokens")
 
 
 def step_figures(
     trajectories: Sequence[Trajectory], scored: Sequence[Scored], parts: Sequence[str]
 ) -> dict[str, float]:
-    """Means over a step: reward and its parts, invalid actions a generation, turns, searches, crops, tokens.
-
-    finish_rate: of trajectories with an answer. forced_rate: of those that had to be asked for it on the extra turn.
-    """
+    """Means over a step's trajectories: reward and its parts, and of `per_question.conduct` CONDUCT, as an evaluation
+    counts them. NaN where no trajectory has the figure."""
     count = max(1, len(trajectories))
-    turns = [turn for one in trajectories for turn in one.turns]
     totals = [one.total for one in scored if one.total is not None]
-    kinds = [turn.taken for turn in turns]
+    conducts = [conduct(one) for one in trajectories]
     return {
         "reward": _mean(totals),
         "reward_std": float(torch.tensor(totals).std()) if len(totals) > 1 else 0.0,
         **{f"reward/{name}": _mean([one.parts[name] for one in scored if name in one.parts]) for name in parts},
         "unscored_rate": 1 - len(totals) / count,
-        "invalid_action_rate": sum(turn.invalid for turn in turns) / max(1, sum(turn.generations for turn in turns)),
-        "finish_rate": sum(one.answer is not None for one in trajectories) / count,
-        "forced_rate": sum(any(turn.forced for turn in one.turns) for one in trajectories) / count,
-        "turns": len(turns) / count,
-        "searches": kinds.count("search") / count,
-        "crops": kinds.count("bbox") / count,
-        "generated_tokens": sum(one.generated_tokens for one in trajectories) / count,
+        **{name: _mean([one[name] for one in conducts if name in one]) for name in CONDUCT},
     }
 
 
