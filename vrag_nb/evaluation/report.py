@@ -125,8 +125,6 @@ def write_figures(folder: Path, metrics: Mapping[str, Any], trajectories: Mappin
             figures.save(figure, folder / f"turns_{name}.png")
 
 
-
-
 def _retrieval_table(retrieval: Mapping[str, Estimate]) -> tuple[list[str], list[list[str]]]:
     rows = [[name, estimate_text(one), str(one["n"])] for name, one in retrieval.items()]
     return ["whole corpus, the question as the query", "value [95%]", "questions"], rows
