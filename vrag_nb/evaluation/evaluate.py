@@ -41,6 +41,7 @@ from typing import Any, Literal
 
 from tqdm.auto import tqdm
 
+from vrag_nb.agent.action_kinds import load_kinds
 from vrag_nb.agent.memory_session import MemorySettings
 from vrag_nb.agent.observers import Settings
 from vrag_nb.agent.pages import PageStore
@@ -284,12 +285,14 @@ def _forget_edited(path: Path, questions: Sequence[Question], told_gold: bool = 
 
 def _identity(context: Context, settings: Settings | MemorySettings) -> dict[str, Any]:
     """What trajectories depend on, whatever the system: all but its prompt and the question."""
+    actions = [own_code(kind) for kind in load_kinds(context.settings.actions)]
     return {
         "policy": {**context.policy.identity, **context.policy.declared, **_own_code(context.policy)},
         "engine": context.engine.fingerprint,
         "settings": settings.model_dump(mode="json"),
         "seed": context.seed,
         "pages": pages_digest(context.pages.corpus),
+        **({"actions": actions} if actions else {}),
     }
 
 

@@ -243,12 +243,13 @@ def _sha256(path: Path) -> str:
 
 
 def _world_identity(environment: Environment | MemoryEnvironment) -> dict[str, Any]:
-    """What an environment says and shows: its settings, the text of its prompt, its engine, its pages."""
+    """What an environment says and shows: its settings, its prompt, its engine, its pages, its own actions' code."""
     corpus = getattr(environment.pages, "corpus", None)  # none behind a search server
     engine = environment.engine
     ranked_by = (engine.fingerprint if engine else "") or type(engine).__name__  # a server may tell none
     seen = {"engine": ranked_by, "pages": pages_digest(corpus) if corpus else None}
-    return {"world": [environment.settings, environment.template], **seen}
+    actions = [own_code(kind) for kind in getattr(environment, "actions", {}).values()]  # VimRAG's has none of its own
+    return {"world": [environment.settings, environment.template], **seen, **({"actions": actions} if actions else {})}
 
 
 def _reward_identity(reward: Reward) -> list[Any]:
