@@ -308,6 +308,8 @@ def test_a_vimrag_task_is_its_systems_own_and_the_others_share_its_budget(tiny_c
         assert one.settings == task.model_copy(update={"memory": memory}).model_dump(mode="json")
         assert one.prompt.startswith("Use add_search_node")
     assert metrics["run"]["settings"]["max_steps"] == 7
+    assert list(metrics["comparisons"]) == ["vimrag_minus_vimrag_summary"]
+    assert (tmp_path / "figures/turns_vimrag.png").is_file()
     evaluate(policy=ScriptedPolicy(lambda _: "<answer>42</answer>"), systems=["agent"], **shared)
     [one] = read_trajectories(tmp_path / "trajectories" / "agent.jsonl")
     assert (one.settings["max_pixels"], one.settings["max_turns"]) == (40 * 784, 7)

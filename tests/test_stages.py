@@ -22,7 +22,8 @@ from vrag_nb.agent.memory_session import MemorySettings
 from vrag_nb.agent.observers import Settings
 from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.rollout import rollout
-from vrag_nb.evaluation.compare import agent_system, compare_policies
+from vrag_nb.evaluation.baselines import agent_system
+from vrag_nb.evaluation.compare import compare_policies
 from vrag_nb.folder_lock import FolderInUseError
 from vrag_nb.learning import stages
 from vrag_nb.learning.curves import wandb_reporting

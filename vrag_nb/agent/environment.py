@@ -33,7 +33,6 @@ from vrag_nb.agent.actions import BUILT_IN, Action, InvalidAction
 from vrag_nb.agent.observers import CropObserver, Observer, SearchObserver, Session, Settings
 from vrag_nb.agent.pages import Pages, PageStore
 from vrag_nb.agent.policy import Generation
-from vrag_nb.agent.prompting import fill_prompt, load_prompt
 from vrag_nb.agent.searching import Engine, in_words
 from vrag_nb.agent.trajectory import (
     Observation,
@@ -42,7 +41,6 @@ from vrag_nb.agent.trajectory import (
     assistant_message,
     observation_message,
     opening,
-    recorded,
 )
 from vrag_nb.agent.turn_taking import TurnTaking
 from vrag_nb.records import Hit, Question
@@ -58,18 +56,19 @@ def stop_after_answer_or_turns(session: Session, settings: Settings) -> bool:
 
 
 class Environment(TurnTaking[Session]):
-    """Search, crop and answer over one corpus. Stateless and thread-safe as long as its engine is.
+    """Search, crop and answer over one corpus (`TurnTaking` has the arguments that all environments take).
 
-    engine: searches the corpus; None for a policy that only replays. corpus: a prepared folder, or other `Pages`.
-    prompt: a template's name or path. actions: kinds of one's own, beside those that the settings name. parse,
-    observers, stop: the swappable parts; `observers` replaces others by kind of action. Raises FileNotFoundError /
-    ValueError for a corpus, prompt or action that is not there, or a tag that cannot be.
+    actions: kinds of one's own, beside those that the settings name. parse, observers, stop: the swappable parts;
+    `observers` replaces others by kind of action. Raises ValueError for an action that is not there, or a tag that
+    cannot be.
     """
+
+    settings: Settings
 
     def __init__(
         self,
         engine: Engine | None,
-        corpus: Path | Pages,
+        corpus: Path | str | Pages,
         settings: Settings | None = None,
         prompt: str | Path = "vrag",
         *,
@@ -78,14 +77,11 @@ class Environment(TurnTaking[Session]):
         observers: Mapping[str, Observer] | None = None,
         stop: StopRule = stop_after_answer_or_turns,
     ) -> None:
-        self.engine = engine
-        self.pages: Pages = PageStore(Path(corpus)) if isinstance(corpus, str | Path) else corpus
         settings = settings or Settings()
-        settings.budget  # noqa: B018 - an impossible budget is an error here, not in the middle of a run
         kinds = list(dict.fromkeys([*load_kinds(settings.actions), *actions]))
         changes = {"actions": tuple(map(name_of, kinds)), "formats": telling_of(settings.formats, kinds, " ")}
-        self.settings = settings.model_copy(update=changes)
-        self.template = telling_of(load_prompt(prompt), kinds, "\n\n")
+        super().__init__(engine, corpus, settings.model_copy(update=changes), prompt)
+        self.template = telling_of(self.template, kinds, "\n\n")
         self.grammar = grammar_with(kinds) if kinds else BUILT_IN
         self.actions = {kind.tag: kind(self.pages, self.settings) for kind in kinds}
         self.parse = parse or partial(grammars.parse, grammar=self.grammar)
@@ -97,19 +93,13 @@ class Environment(TurnTaking[Session]):
             **(observers or {}),
         }
 
-    def start(self, question: Question | str, uid: str | None = None) -> Session:
-        """A new session. A bare string gets a uid made from its text; `uid` names one of several samples."""
-        question = Question.asked(question) if isinstance(question, str) else question
-        prompt = fill_prompt(self.template, question.query)
+    def begin(self, uid: str, question: Question, prompt: str) -> Session:
+        """See `TurnTaking.begin`."""
         conversation = opening(prompt, self.settings.system, self.grammar)
-        return Session(uid or question.uid, question, prompt, conversation, forced=self.settings.max_turns == 0)
+        return Session(uid, question, prompt, conversation, forced=self.settings.max_turns == 0)
 
-    def accept(self, session: Session, generation: Generation) -> Action | None:
-        """Parse a generation into the session's next turn; None when the policy failed, which ends the session."""
-        generation = generation.storable()
-        if generation.error is not None:
-            self.fail(session, f"policy: {generation.error}")
-            return None
+    def take(self, session: Session, generation: Generation) -> Action:
+        """See `TurnTaking.take`."""
         thought, action = self.parse(generation.text)
         turn = Turn(
             index=len(session.turns),
@@ -151,14 +141,6 @@ class Environment(TurnTaking[Session]):
         finally:
             now = time.perf_counter()
             turn.seconds, session.turn_started = now - session.turn_started, now
-
-    def fail(self, session: Session, error: str) -> None:
-        """End a session with an error."""
-        session.error, session.done = error, True
-
-    def finish(self, session: Session, policy: str = "") -> Trajectory:
-        """The record of a session."""
-        return recorded(session, self.settings.model_dump(mode="json"), policy)
 
     def query_of(self, session: Session) -> str:
         return session.turns[-1].action.query or ""

@@ -27,6 +27,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from vrag_nb.agent import memory_actions
 from vrag_nb.agent.actions import Action, InvalidAction
@@ -35,11 +36,10 @@ from vrag_nb.agent.memory_graph import ROOT, GraphError, Item, MemoryGraph
 from vrag_nb.agent.memory_items import kinds_of, labelled, observations
 from vrag_nb.agent.memory_records import Judgement, MemoryAction, Offered
 from vrag_nb.agent.memory_session import MemoryKind, MemorySession, MemorySettings, new_reply, new_turn
-from vrag_nb.agent.pages import Pages, PageStore
+from vrag_nb.agent.pages import Pages
 from vrag_nb.agent.policy import Generation, Message, Text
-from vrag_nb.agent.prompting import fill_prompt, load_prompt
 from vrag_nb.agent.searching import Engine, in_words
-from vrag_nb.agent.trajectory import Observation, Trajectory, Turn, observation_message, recorded
+from vrag_nb.agent.trajectory import Observation, Turn, observation_message
 from vrag_nb.agent.turn_taking import TurnTaking
 from vrag_nb.records import Hit, Question
 
@@ -59,46 +59,36 @@ def default_prompt(settings: MemorySettings) -> str:
 
 
 class MemoryEnvironment(TurnTaking[MemorySession]):
-    """Search, memorise and answer over one corpus. Stateless and thread-safe as long as its engine is.
+    """Search, memorise and answer over one corpus (`TurnTaking` has the arguments that all environments take).
 
-    engine: searches the corpus; None for one that only replays. corpus: a prepared folder, an open PageStore, or other
-    `Pages`. prompt: a template's name or path; by default the one of the settings' kind of memory. parse: the call
-    grammar. Raises FileNotFoundError / ValueError for a corpus, prompt, kind of item or budget that is not there.
+    prompt: by default the template of the settings' kind of memory. parse: the call grammar. Raises ValueError for a
+    kind of item that is not there.
     """
+
+    settings: MemorySettings
 
     def __init__(
         self,
         engine: Engine | None,
-        corpus: Path | Pages,
+        corpus: Path | str | Pages,
         settings: MemorySettings | None = None,
         prompt: str | Path | None = None,
         *,
         parse: Parser = memory_actions.parse,
     ) -> None:
-        self.engine, self.parse = engine, parse
-        self.pages: Pages = PageStore(corpus) if isinstance(corpus, Path) else corpus
-        self.settings = settings or MemorySettings()
-        self.settings.budget  # noqa: B018 - an impossible budget is an error here, not in the middle of a run
-        self.kinds = kinds_of(self.settings)
-        self.template = load_prompt(prompt or default_prompt(self.settings))
+        settings = settings or MemorySettings()
+        super().__init__(engine, corpus, settings, prompt or default_prompt(settings))
+        self.kinds, self.parse = kinds_of(settings), parse
 
-    def start(self, question: Question | str, uid: str | None = None) -> MemorySession:
-        """A new session. A bare string gets a uid made from its text; `uid` names one of several samples."""
-        question = Question.asked(question) if isinstance(question, str) else question
-        prompt = fill_prompt(self.template, question.query)
-        session = MemorySession(uid or question.uid, question, prompt, MemoryGraph(question.query))
+    def begin(self, uid: str, question: Question, prompt: str) -> MemorySession:
+        """See `TurnTaking.begin`."""
+        session = MemorySession(uid, question, prompt, MemoryGraph(question.query))
         self._new_cycle(session)
         return session
 
-    def accept(self, session: MemorySession, generation: Generation) -> MemoryAction | None:
-        """Parse a generation into the session's next step; None when the policy failed, which ends the session.
-
-        A search is opened in the graph here, so that one which does not fit is not searched for.
-        """
-        generation = generation.storable()
-        if generation.error is not None:
-            self.fail(session, f"policy: {generation.error}")
-            return None
+    def take(self, session: MemorySession, generation: Generation) -> MemoryAction:
+        """See `TurnTaking.take`. A search is opened in the graph here, so that one which does not fit is not searched
+        for."""
         thought, action = self.parse(generation.text)
         if session.memorising:
             memory = session.turns[-1].memory
@@ -138,13 +128,9 @@ class MemoryEnvironment(TurnTaking[MemorySession]):
             now = time.perf_counter()
             step.seconds, session.step_started = now - session.step_started, now
 
-    def fail(self, session: MemorySession, error: str) -> None:
-        """End a session with an error."""
-        session.error, session.done = error, True
-
-    def finish(self, session: MemorySession, policy: str = "") -> Trajectory:
-        """The record of a session."""
-        return recorded(session, self.settings.model_dump(mode="json"), policy, session.graph.dump())
+    def memory_of(self, session: MemorySession) -> list[dict[str, Any]]:
+        """See `TurnTaking.memory_of`."""
+        return session.graph.dump()
 
     def query_of(self, session: MemorySession) -> str:
         return (session.pending.query if session.pending else None) or ""

@@ -99,6 +99,11 @@ class System(ABC):
 SYSTEMS: dict[str, type[System]] = {}
 
 
+def agent_system(settings: Settings | MemorySettings) -> str:
+    """The name of the system that plays the loop of the agent whose task this is."""
+    return "vimrag" if isinstance(settings, MemorySettings) else "agent"
+
+
 def register(cls: type[System]) -> type[System]:
     """Enter a system under its `name`. Raises ValueError for an empty name or one that is taken."""
     if not cls.name or cls.name in SYSTEMS:

@@ -15,9 +15,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from vrag_nb.agent.memory_session import MemorySettings
-from vrag_nb.agent.observers import Settings
 from vrag_nb.agent.policy import Policy
+from vrag_nb.evaluation.baselines import agent_system
 from vrag_nb.evaluation.evaluate import evaluate
 from vrag_nb.evaluation.metrics import paired_bootstrap
 from vrag_nb.evaluation.report import answers_markdown
@@ -54,11 +53,6 @@ def compare_policies(
     _draw(found, out / "comparison.png")
     write_json(out / "comparison.json", found)
     return found
-
-
-def agent_system(settings: Settings | MemorySettings) -> str:
-    """The system that plays an agent's own loop."""
-    return "vimrag" if isinstance(settings, MemorySettings) else "agent"
 
 
 def _right(predictions: Path) -> dict[str, float]:

@@ -8,7 +8,7 @@ writes below `out`
 
     metrics.json                  retrieval.{recall@1, recall@3, recall@5, ndcg@5};
                                   answers.<system>.{accuracy, by_type.<type>, behaviour.<name>, errors};
-                                  comparisons.agent_minus_<system>;
+                                  comparisons.agent_minus_<system>, of VimRAG's task vimrag_minus_<system>;
                                   run.{seed, commit, versions, hardware, seconds.<stage>, ...};
                                   every figure is {value, low, high, n}
     metrics.md, figures/*.png     the same for readers
@@ -50,7 +50,7 @@ from vrag_nb.agent.prompting import load_prompt
 from vrag_nb.agent.searching import Engine, in_words, search_each
 from vrag_nb.agent.trajectory import Trajectory, TrajectoryLog, write_trajectories
 from vrag_nb.evaluation.answers import answered_right
-from vrag_nb.evaluation.baselines import Context, System, find_system
+from vrag_nb.evaluation.baselines import Context, System, agent_system, find_system
 from vrag_nb.evaluation.metrics import Interval, bootstrap, ndcg_at_k, paired_bootstrap, recall_at_k, share_interval
 from vrag_nb.evaluation.per_question import SHARES, conduct, pages_seen
 from vrag_nb.evaluation.report import BEHAVIOUR, write_report
@@ -116,6 +116,7 @@ def evaluate(
     about |= {
         "policy": policy.name if policy else None,
         "prompt": Path(prompt).name,
+        "agent": agent_system(settings),
         "settings": settings.model_dump(mode="json"),
         "ready_made_turns": {one.name: one.ready_made_turns for one in chosen},
     }
@@ -123,7 +124,7 @@ def evaluate(
     metrics = {
         "retrieval": retrieval,
         "answers": answers,
-        "comparisons": _comparisons(found, questions, seed),
+        "comparisons": _comparisons(found, questions, seed, about["agent"]),
         "run": {**about, **(run_info or {})},
     }
     write_report(out, metrics, found)
@@ -315,14 +316,14 @@ def _scores(trajectories: Sequence[Trajectory], questions: Sequence[Question]) -
 
 
 def _comparisons(
-    found: Mapping[str, Sequence[Trajectory]], questions: Sequence[Question], seed: int
+    found: Mapping[str, Sequence[Trajectory]], questions: Sequence[Question], seed: int, agent: str
 ) -> dict[str, dict[str, Any]]:
     """The agent's accuracy less every other system's, paired by question."""
-    if "agent" not in found:
+    if agent not in found:
         return {}
     scores = {name: _scores(trajectories, questions) for name, trajectories in found.items()}
-    others = [name for name in found if name != "agent"]
-    return {f"agent_minus_{name}": _dump(paired_bootstrap(scores["agent"], scores[name], seed)) for name in others}
+    others = [name for name in found if name != agent]
+    return {f"{agent}_minus_{name}": _dump(paired_bootstrap(scores[agent], scores[name], seed)) for name in others}
 
 
 def _prediction(system: str, trajectory: Trajectory, question: Question) -> dict[str, Any]:

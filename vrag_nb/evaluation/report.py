@@ -118,7 +118,7 @@ def write_figures(folder: Path, metrics: Mapping[str, Any], trajectories: Mappin
     retrieval = {name: one for name, one in metrics["retrieval"].items() if one["n"]}
     if retrieval:
         figures.save(plots.recall_bars(retrieval), folder / "retrieval.png")
-    for name in ("agent_no_crop", "agent"):
+    for name in ("agent_no_crop", metrics["run"].get("agent", "agent")):
         if trajectories.get(name):
             title = f"Turns per question, {name.replace('_', ' ')}"
             figure = plots.turn_counts(list(trajectories[name]), title=title)
