@@ -7,6 +7,7 @@ so that the ordinary environment and rollout driver run it.
 from __future__ import annotations
 
 import json
+import random
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,10 +16,10 @@ from typing import Any
 from vrag_nb.agent.memory_actions import TOOLS
 from vrag_nb.agent.memory_context import GRAPH_HEAD, SUMMARY_HEAD
 from vrag_nb.agent.memory_graph import ROOT
-from vrag_nb.agent.policy import Conversation, Generation, Image, Policy
-from vrag_nb.records import Question, by_words
+from vrag_nb.agent.policy import Conversation, Generation, Image
+from vrag_nb.agent.privileged import PrivilegedPolicy
+from vrag_nb.records import Question
 
-NOT_TOLD = "the planner was not told the gold of this question, or was told that of several in the same words"
 NO_ANSWER = "not answerable"  # what VimRAG's prompt asks for where the pages do not hold it
 
 
@@ -32,7 +33,7 @@ class _Clue:
     read: str = ""  # the value that is read off it, where the question asks for that one alone
 
 
-class MemoryPlanner(Policy):
+class MemoryPlanner(PrivilegedPolicy):
     """Acts as a good VimRAG agent should, because it is told the gold pages of the questions it may be asked.
 
     It searches with the question (first with a hint for each page, where facts of several pages are needed), keeps the
@@ -54,24 +55,12 @@ class MemoryPlanner(Policy):
     name = "privileged-memory-planner"
 
     def __init__(self, questions: Sequence[Question], follow_misses: bool = True, asked_only: bool = False) -> None:
+        super().__init__(questions)
         self.follow_misses, self.asked_only = follow_misses, asked_only
-        self._questions = by_words(questions)
-        self._longest_first = sorted(self._questions, key=len, reverse=True)
 
-    @property
-    def identity(self) -> dict[str, Any]:
-        """Its name alone: what it says follows from it and the questions."""
-        return {"name": self.name}
-
-    def generate(self, conversations: Sequence[Conversation], seeds: Sequence[int] | None = None) -> list[Generation]:
-        """See `Policy.generate`. A conversation about a question it was not told of gets an error."""
-        return [self._step(conversation) for conversation in conversations]
-
-    def _step(self, conversation: Conversation) -> Generation:
+    def turn(self, question: Question, conversation: Conversation, rng: random.Random) -> Generation:
+        """See `PrivilegedPolicy.turn`. Nothing is drawn."""
         opening = next(message.text for message in conversation if message.role == "user")
-        question = next((self._questions[query] for query in self._longest_first if query in opening), None)
-        if question is None:
-            return Generation.failed(NOT_TOLD)
         clues, memory = _clues(question), _Memory(opening)
         if any(message.role == "assistant" for message in conversation):
             searched = [clue for clue in clues if not memory.holds(clue.finding)]

@@ -14,9 +14,9 @@ from typing import Any
 
 from vrag_nb.agent import actions
 from vrag_nb.agent.geometry import Box, Budget, View, jittered, snapped
-from vrag_nb.agent.memory_expert import NOT_TOLD
 from vrag_nb.agent.policy import Conversation, Generation, Image, Message, Policy, Text, generate_safely, last_image
-from vrag_nb.records import Question, by_words, page_id
+from vrag_nb.agent.privileged import PrivilegedPolicy
+from vrag_nb.records import Question, page_id
 
 GROUND = (
     "Which part of the last image is this thought about? "
@@ -42,7 +42,7 @@ class Fact:
     box: Box = WHOLE_PAGE  # page fractions
 
 
-class PrivilegedPlanner(Policy):
+class PrivilegedPlanner(PrivilegedPolicy):
     """Acts as a good agent should, because it is told the gold pages and regions of the questions it may be asked.
 
     It searches with the question (with a hint per page, where facts of several pages are needed) until the gold page is
@@ -67,25 +67,12 @@ class PrivilegedPlanner(Policy):
         grid: int = 28,
         crops: bool = True,
     ) -> None:
-        self.slack, self.seed, self.grid, self.crops = slack, seed, grid, crops
+        super().__init__(questions, seed)
+        self.slack, self.grid, self.crops = slack, grid, crops
         self.name = "privileged-planner" if crops else "glancing-planner"
-        self._questions = by_words(questions)
-        self._longest_first = sorted(self._questions, key=len, reverse=True)
 
-    @property
-    def identity(self) -> dict[str, Any]:
-        """Its name alone: what it says follows from it and the questions."""
-        return {"name": self.name}
-
-    def generate(self, conversations: Sequence[Conversation], seeds: Sequence[int] | None = None) -> list[Generation]:
-        """See `Policy.generate`. A conversation about a question it was not told of gets an error."""
-        wanted = seeds if seeds is not None else [self.seed] * len(conversations)
-        return [self._turn(one, random.Random(seed)) for one, seed in zip(conversations, wanted, strict=True)]
-
-    def _turn(self, conversation: Conversation, rng: random.Random) -> Generation:
-        question = self._question(conversation)
-        if question is None:
-            return Generation.failed(NOT_TOLD)
+    def turn(self, question: Question, conversation: Conversation, rng: random.Random) -> Generation:
+        """See `PrivilegedPolicy.turn`."""
         facts, small = _facts(question)
         small, read = small and self.crops, 0
         for end, message in enumerate(conversation):
@@ -100,10 +87,6 @@ class PrivilegedPlanner(Policy):
             return self._search(conversation, question, facts, read)
         here = [fact for fact in facts[read:] if fact.page_id == facts[read].page_id]
         return _said(SMALL_PRINT, f"<bbox>{self._box(image, here, rng)}</bbox>")
-
-    def _question(self, conversation: Conversation) -> Question | None:
-        asked = next((message.text for message in conversation if message.role == "user"), "")
-        return next((self._questions[query] for query in self._longest_first if query in asked), None)
 
     def _read_so_far(
         self, conversation: Conversation, question: Question, facts: Sequence[Fact], small: bool, read: int

@@ -16,7 +16,6 @@ from PIL import Image as PILImage
 from vrag_nb.agent.environment import Environment, Observer
 from vrag_nb.agent.geometry import jittered
 from vrag_nb.agent.observers import Session, Settings, refuse_crop
-from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.policy import Image
 from vrag_nb.agent.prompting import fill_prompt, load_prompt
 from vrag_nb.learning.experts import (
@@ -45,12 +44,12 @@ RIVALS = 4  # so many wrong pages vie for being shown
 Other = TypeVar("Other")
 
 
-class DeckPages(PageStore):
-    """The drawn pages of one deck as a page store, without files."""
+class DeckPages:
+    """The drawn pages of one deck as an environment's `Pages`, without files."""
 
     def __init__(self, document: str, pages: list[DrawnPage]) -> None:
         self._drawn = {page_id(document, number): page.image for number, page in enumerate(pages, start=1)}
-        self._pages = {
+        self._records = {
             name: Page(
                 page_id=name,
                 document=document,
@@ -67,7 +66,12 @@ class DeckPages(PageStore):
         """The page ids, in page order."""
         return list(self._drawn)
 
+    def page(self, page_id: str) -> Page:
+        """The record of a page. Raises KeyError for one that is not of the deck."""
+        return self._records[page_id]
+
     def image(self, page_id: str) -> PILImage.Image:
+        """Its pixels. Raises KeyError likewise."""
         return self._drawn[page_id]
 
 

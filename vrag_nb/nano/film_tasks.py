@@ -50,7 +50,7 @@ class FilmPages(DeckPages):
 
     def _shown(self, name: str) -> tuple[Page, Image.Image]:
         """A chunk's record and its sheet, put together at the first look."""
-        if name not in self._pages:
+        if name not in self._records:
             number = self._chunks[name]
             start, end = (number - 1) * CHUNK_SECONDS, min(number * CHUNK_SECONDS, self._end)
             seconds = moments(start, end, VIDEO)
@@ -61,7 +61,7 @@ class FilmPages(DeckPages):
                 Frame(seconds=second, image=f"{name}.png", width=width, height=height, box=box)
                 for second, box in zip(seconds, boxes, strict=True)
             ]
-            self._pages[name] = Page(
+            self._records[name] = Page(
                 page_id=name,
                 document=self._film,
                 page=number,
@@ -71,7 +71,7 @@ class FilmPages(DeckPages):
                 video=Clip(start=start, end=end, frames=frames),
             )
             self._drawn[name] = image
-        return self._pages[name], self._drawn[name]
+        return self._records[name], self._drawn[name]
 
     def _still(self, second: float) -> Image.Image:
         shot = self._shot_at(second)
