@@ -35,8 +35,8 @@ if TYPE_CHECKING:  # imported where a PDF is opened: it takes two seconds, and o
 
 POINTS_PER_INCH = 72
 HARMLESS = re.compile(  # MuPDF's warnings of PDFs in good order, about what is not drawn or not of this page
-    r"parent|structure t|outline (node|tree)|\bICC\b|transfer function|output intent|one to many mapping|codespace range|"
-    r"ascent|page tree|^\.\.\. repeated",
+    r"parent|structure t|outline (node|tree)|\bICC\b|transfer function|output intent|one to many mapping|"
+    r"codespace range|ascent|page tree|^\.\.\. repeated",
     re.IGNORECASE,
 )
 
