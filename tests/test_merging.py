@@ -12,6 +12,7 @@ from PIL import Image
 from vrag_nb.agent.pages import PageStore
 from vrag_nb.documents.merging import QUESTIONS, MergeReport, Part, merge_corpora
 from vrag_nb.evaluation.evaluate import retrieval_metrics
+from vrag_nb.folder_lock import FolderInUseError, alone_in
 from vrag_nb.records import Hit, MetaInfo, Page, Question, page_id, read_pages, read_questions, write_pages
 
 
@@ -218,6 +219,11 @@ def test_a_missing_image_is_named_and_nothing_looks_finished(parts: list[Part], 
     with pytest.raises(FileNotFoundError, match="page second__notes_1"):
         merge_corpora(parts, tmp_path / "out")
     assert not (tmp_path / "out" / "pages.parquet").exists()
+
+
+def test_one_process_merges_into_a_corpus(parts: list[Part], tmp_path: Path) -> None:
+    with alone_in(tmp_path / "out" / "pages"), pytest.raises(FolderInUseError, match="at work in"):
+        merge_corpora(parts, tmp_path / "out")
 
 
 def test_what_cannot_be_merged(parts: list[Part], tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ writes below `out`
 
 **Names.** A document keeps its name while no earlier part has one of that name (upper and lower case alike). Where two
 meet and have the same pages, the same bytes under the same numbers, the document is there once and both parts'
-questions point at it: some data sets share decks. Where they differ, the later one becomes `{part}__{document}`. Uids go the same way:
-`{part}__{uid}` where an earlier part has it. The order of the parts decides and nothing else, so that the same parts
-give the same corpus, byte for byte. Documents of the same bytes under two names stay both and are named in the report:
-a search may find the copy that is not gold.
+questions point at it: some data sets share decks. Where they differ, the later one becomes `{part}__{document}`. Uids
+go the same way: `{part}__{uid}` where an earlier part has it. The order of the parts decides and nothing else, so that
+the same parts give the same corpus, byte for byte. Documents of the same bytes under two names stay both and are named
+in the report: a search may find the copy that is not gold.
 
 A question whose document its own part lacks is left out, a gold page its document lacks is dropped; both are named.
 A killed merge is run again.
@@ -35,6 +35,7 @@ from vrag_nb.document_names import file_of, safe_name
 from vrag_nb.documents.annotations import check_pages
 from vrag_nb.documents.names import resolve_questions
 from vrag_nb.documents.pages import page_path
+from vrag_nb.folder_lock import alone_in
 from vrag_nb.records import Page, Question, page_id, read_pages, write_pages, write_questions
 
 QUESTIONS = "questions.test.parquet"  # what a profile reads unless it names another file
@@ -89,10 +90,17 @@ def merge_corpora(parts: Sequence[Part], out: Path) -> MergeReport:
     """Merge `parts`, in this order, into the corpus folder `out`, replacing what an earlier merge left there.
 
     Raises ValueError for no parts, part names that are not unique or not plain, and an `out` that is a part's folder or
-    holds pages that no merge made; FileNotFoundError for a part that is not prepared or lacks an image.
+    holds pages that no merge made; FileNotFoundError for a part that is not prepared or lacks an image;
+    FolderInUseError while another process writes a corpus there.
     """
     out = Path(out)
     _check(parts, out)
+    with alone_in(out / "pages"):
+        _check(parts, out)  # again: another process may have been there
+        return _merge(parts, out)
+
+
+def _merge(parts: Sequence[Part], out: Path) -> MergeReport:
     merged, report = _Merged(), MergeReport(documents=0, pages=0, questions=0)
     for part in parts:
         pages = read_pages(part.corpus)
