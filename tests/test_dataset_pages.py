@@ -347,6 +347,14 @@ def test_what_datasets_saved_gives_the_same_pages_as_parquet(tmp_path: Path, her
     questions = [read_questions(tmp_path / name / "questions.test.parquet") for name in ("one", "two")]
     assert questions[0] == questions[1]
     assert bring(tmp_path / "saved" / "some", tmp_path / "some").pages == 7
+    saved.save_to_disk(tmp_path / "single")
+    with pytest.raises(ValueError, match="is one data set, without splits"):
+        open_rows(tmp_path / "single", "test")
+    state = json.loads((tmp_path / "single" / "state.json").read_text()) | {"_split": "test"}
+    (tmp_path / "single" / "state.json").write_text(json.dumps(state))
+    assert len(open_rows(tmp_path / "single", "test")) == 8
+    with pytest.raises(ValueError, match="is one data set, the split 'test'"):
+        open_rows(tmp_path / "single", "dev")
     (next((tmp_path / "saved" / "some").glob("*.arrow"))).write_bytes(b"none")
     with pytest.raises(ValueError, match="is no data set that `datasets` can load"):
         open_rows(tmp_path / "saved", "some")
