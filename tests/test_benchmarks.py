@@ -145,6 +145,24 @@ def test_a_bad_record_is_named_and_the_rest_goes_on(tmp_path, row, field):
     assert str(bad[0]).startswith(f"test.jsonl: record 1, field {field}: ")
 
 
+def test_nan_is_nothing(tmp_path):
+    """Pandas writes NaN for what is missing, into JSON too."""
+    nan, path = float("nan"), tmp_path / "q.jsonl"
+    meta = SEEK["meta_info"]
+    for row, field, answer in ((SLIDE, "question", "answer"), (LONG, "question", "answer")):
+        assert read_benchmark(lines(path, row, row | {field: nan}, row | {answer: nan})).skipped[1].field == answer
+    seek = [SEEK, SEEK | {"query": nan}, SEEK | {"meta_info": meta | {"file_name": nan}}]
+    assert [bad.field for bad in read_benchmark(lines(path, *seek)).bad] == ["query", "meta_info.file_name"]
+    for row, others in (
+        (SLIDE, {"reasoning_type": nan, "answer_type": nan, "evidence_pages": nan}),
+        (LONG, {"doc_type": nan, "answer_format": nan, "evidence_sources": nan, "evidence_pages": nan}),
+        (SEEK, {"meta_info": meta | {"reference_page": nan, "source_type": nan, "note": nan}}),
+    ):
+        [question] = read_benchmark(lines(path, row | others)).questions
+        assert "nan" not in question.model_dump_json().lower()
+        assert question.meta_info.reference_page == []
+
+
 def test_what_is_mended_is_reported(tmp_path):
     odd = REFINED | {"meta_info": REFINED["meta_info"] | {"reference_page": [0, 4], "query_type": "riddle"}}
     (question,), bad = read_slidevqa(examples(tmp_path / "refined.json", odd))

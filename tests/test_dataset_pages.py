@@ -28,6 +28,7 @@ from vrag_nb.documents.dataset_pages import ImportReport, import_dataset
 from vrag_nb.documents.dataset_rows import BLOCK_ROWS, Columns, choose_columns, open_rows
 from vrag_nb.documents.pages import page_image, prepare_corpus
 from vrag_nb.documents.workers import WorkerDied
+from vrag_nb.folder_lock import FolderInUseError, alone_in
 from vrag_nb.records import read_pages, read_questions
 from vrag_nb.retrieval.embedders import load_embedder
 from vrag_nb.retrieval.engine import SearchEngine, build_index
@@ -346,6 +347,14 @@ def test_what_datasets_saved_gives_the_same_pages_as_parquet(tmp_path: Path, her
     questions = [read_questions(tmp_path / name / "questions.test.parquet") for name in ("one", "two")]
     assert questions[0] == questions[1]
     assert bring(tmp_path / "saved" / "some", tmp_path / "some").pages == 7
+    saved.save_to_disk(tmp_path / "single")
+    with pytest.raises(ValueError, match="is one data set, without splits"):
+        open_rows(tmp_path / "single", "test")
+    state = json.loads((tmp_path / "single" / "state.json").read_text()) | {"_split": "test"}
+    (tmp_path / "single" / "state.json").write_text(json.dumps(state))
+    assert len(open_rows(tmp_path / "single", "test")) == 8
+    with pytest.raises(ValueError, match="is one data set, the split 'test'"):
+        open_rows(tmp_path / "single", "dev")
     (next((tmp_path / "saved" / "some").glob("*.arrow"))).write_bytes(b"none")
     with pytest.raises(ValueError, match="is no data set that `datasets` can load"):
         open_rows(tmp_path / "saved", "some")
@@ -400,6 +409,11 @@ def test_a_rerun_reads_nothing_and_a_changed_data_set_begins_anew(
     (tmp_path / "corpus" / "pages" / "reports__report 0_1.png").unlink()
     assert bring(source, tmp_path / "corpus").rendered == 5, "the block of the lost image"
     assert snapshot(tmp_path / "corpus") == before
+    for left in (0, 100):
+        image = tmp_path / "corpus" / "pages" / "reports__report 0_1.png"
+        image.write_bytes(image.read_bytes()[:left])
+        assert bring(source, tmp_path / "corpus").rendered == 5, "the block of the image that was cut"
+        assert snapshot(tmp_path / "corpus") == before
 
     table(source, deck(3))
     assert bring(source, tmp_path / "corpus").pages == 3
@@ -423,6 +437,14 @@ def test_folders_that_are_not_the_imports_are_refused(tmp_path: Path, here: obje
         prepare_corpus(tmp_path / "docs", tmp_path / "corpus", workers=1, progress=False)
     with pytest.raises(ValueError, match="first_page 2"):
         bring(source, tmp_path / "corpus", first_page=2)
+
+
+def test_one_process_imports_into_a_corpus(tmp_path: Path, here: object) -> None:
+    source = table(tmp_path / "test.parquet", deck())
+    for reused in (0, 6):
+        with alone_in(tmp_path / "corpus" / "pages"), pytest.raises(FolderInUseError, match="at work in"):
+            bring(source, tmp_path / "corpus")
+        assert bring(source, tmp_path / "corpus").reused == reused
 
 
 KILLED_IMPORT = """

@@ -10,17 +10,18 @@ from conftest import RankedEngine
 from PIL import Image
 
 from vrag_nb.agent.pages import PageStore
-from vrag_nb.documents.merging import MergeReport, Part, merge_corpora
+from vrag_nb.documents.merging import QUESTIONS, MergeReport, Part, merge_corpora
 from vrag_nb.evaluation.evaluate import retrieval_metrics
+from vrag_nb.folder_lock import FolderInUseError, alone_in
 from vrag_nb.records import Hit, MetaInfo, Page, Question, page_id, read_pages, read_questions, write_pages
 
 
-def corpus_at(folder: Path, documents: dict[str, list[int]]) -> Path:
-    """A prepared corpus; a page's grey value decides its bytes."""
+def corpus_at(folder: Path, documents: dict[str, list[int]], start: int = 1) -> Path:
+    """A prepared corpus; a page's grey value decides its bytes. `start`: the number of a document's first page."""
     (folder / "pages").mkdir(parents=True)
     pages = []
     for document, greys in documents.items():
-        for number, grey in enumerate(greys, start=1):
+        for number, grey in enumerate(greys, start=start):
             name = page_id(document, number)
             image = folder / "pages" / f"{name}.png"
             Image.new("RGB", (20, 10), (grey, grey, grey)).save(image)
@@ -150,6 +151,18 @@ def test_a_twin_keeps_its_questions(tmp_path: Path) -> None:
     }
 
 
+def test_equal_images_under_other_page_numbers_are_another_document(tmp_path: Path) -> None:
+    """A data set that holds the annotated pages only, once with their numbers and once counted in row order."""
+    first, second = corpus_at(tmp_path / "a", {"deck": [1, 2]}, start=2), corpus_at(tmp_path / "b", {"deck": [1, 2]})
+    asked = [Part("a", first, [ask("1", "deck", 2)]), Part("b", second, [ask("2", "deck", 2)])]
+    report = merge_corpora(asked, tmp_path / "out")
+    greys = {page.page_id: page.text for page in read_pages(tmp_path / "out")}
+    gold = {question.uid: question.gold_page_ids for question in read_questions(tmp_path / "out" / QUESTIONS)}
+    assert {uid: [greys[page] for page in pages] for uid, pages in gold.items()} == {"1": ["grey 1"], "2": ["grey 2"]}
+    assert (report.shared, report.problems) == ([], [])
+    assert report.alike == ["deck and b__deck are the same pages"]
+
+
 def test_gold_of_several_documents_follows_each(tmp_path: Path) -> None:
     corpora = [corpus_at(tmp_path / name, {"one": [grey, 8], "two": [9]}) for grey, name in enumerate("ab")]
     question = ask("q", "one", 2, 1, 7, 1)
@@ -206,6 +219,11 @@ def test_a_missing_image_is_named_and_nothing_looks_finished(parts: list[Part], 
     with pytest.raises(FileNotFoundError, match="page second__notes_1"):
         merge_corpora(parts, tmp_path / "out")
     assert not (tmp_path / "out" / "pages.parquet").exists()
+
+
+def test_one_process_merges_into_a_corpus(parts: list[Part], tmp_path: Path) -> None:
+    with alone_in(tmp_path / "out" / "pages"), pytest.raises(FolderInUseError, match="at work in"):
+        merge_corpora(parts, tmp_path / "out")
 
 
 def test_what_cannot_be_merged(parts: list[Part], tmp_path: Path) -> None:

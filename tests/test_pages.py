@@ -188,6 +188,8 @@ def test_bad_files_are_named_and_the_rest_goes_on(tmp_path):
     (documents / "broken.pdf").write_bytes(b"%PDF-1.7\nnot really")
     (documents / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\nnot really")
     (documents / "letter.docx").write_bytes(b"PK")
+    (documents / "error.pdf").write_bytes(b"<html><body>404: not found</body></html>")
+    Image.new("RGB", (20, 20)).save(documents / "picture.pdf", "JPEG")
     (documents / "talk.mp4").write_bytes(b"....")
     Image.new("1", (4000, 3000)).save(documents / "bomb.png")  # 12 megapixels in a few hundred bytes
     report = prepare(documents, corpus, max_pages=3, max_page_pixels=500_000)
@@ -197,6 +199,8 @@ def test_bad_files_are_named_and_the_rest_goes_on(tmp_path):
     assert "zero bytes" in reasons["zero.pdf"]
     assert "broken PDF" in reasons["broken.pdf"]
     assert "broken image" in reasons["broken.png"]
+    assert "no PDF but HTML" in reasons["error.pdf"]
+    assert "no PDF but" in reasons["picture.pdf"]
     assert "unsupported" in reasons["letter.docx"]
     assert "broken video" in reasons["talk.mp4"]
     assert "max_page_pixels" in reasons["bomb.png"]
@@ -237,11 +241,10 @@ def test_what_the_machine_failed_is_tried_again(tmp_path, monkeypatch):
 
 def test_one_process_renders_into_a_corpus(tmp_path):
     documents, corpus = make_tiff(tmp_path / "documents" / "a.tif", [1]).parent, tmp_path / "corpus"
-    with alone_in(corpus / ".prep"), pytest.raises(FolderInUseError, match="at work in"):
-        prepare(documents, corpus)
-    assert prepare(documents, corpus).pages == 1
-    with alone_in(corpus / ".prep"):
-        assert prepare(documents, corpus).reused == 1
+    for reused in (0, 1):  # also where nothing is to be rendered: the pages of others would be swept away
+        with alone_in(corpus / "pages"), pytest.raises(FolderInUseError, match="at work in"):
+            prepare(documents, corpus)
+        assert prepare(documents, corpus).reused == reused
 
 
 def test_a_name_that_is_not_utf8_and_a_strange_folder_stop_nothing(tmp_path):
@@ -302,6 +305,20 @@ def test_a_pdf_that_had_to_be_repaired_says_so(tmp_path):
     assert report.pages == 2
     assert {note.page for note in report.notes} == {1, 2}
     assert all("damaged PDF that was repaired" in note.reason for note in report.notes)
+
+
+def test_damage_within_a_page_is_noted(tmp_path):
+    documents, corpus = tmp_path / "documents", tmp_path / "corpus"
+    whole = make_pdf(documents / "a.pdf", ["one", "two", "three"])
+    with pymupdf.open(whole) as document:
+        document.update_stream(document[1].get_contents()[0], b"q BT /F1 12 Tf (no end")
+        document.update_object(document[2].xref, "null")
+        document.save(documents / "hurt.pdf")
+    report = prepare(documents, corpus)
+    assert [(note.file, note.page) for note in report.notes] == [("hurt.pdf", 2), ("hurt.pdf", 3)]
+    assert "syntax error" in report.notes[0].reason
+    assert "lacks it" in report.notes[1].reason
+    assert (report.pages, report.skipped) == (6, []), "the page is kept"
 
 
 def test_folders_that_are_not_ours_are_refused(tmp_path):

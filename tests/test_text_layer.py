@@ -34,6 +34,14 @@ def test_words_without_extent_are_kept() -> None:
     assert text_layer([]) == ""
 
 
+@pytest.mark.parametrize("width", [1e-3, 1e-300])
+def test_the_blanks_of_a_line_are_limited(width: float) -> None:
+    words = [(50.0 * n, 5, 50 * n + width, 9, "word") for n in range(1, 21)]
+    said = text_layer([(0, 5, 20, 9, "plain"), *words])
+    assert said.split() == ["plain"] + ["word"] * 20
+    assert len(said) < 1200
+
+
 @pytest.mark.parametrize("rotation", [0, 90, 180, 270])
 def test_a_rotated_page_reads_as_it_is_shown(rotation: int, tmp_path: Path) -> None:
     with pymupdf.open() as document:

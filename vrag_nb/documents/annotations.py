@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -226,7 +227,14 @@ def _object(row: Any) -> dict[str, Any]:
         raise row
     if not isinstance(row, dict):
         raise FieldError("row", f"expected an object, found {type(row).__name__}")
-    return row
+    return {name: _value(value) for name, value in row.items()}
+
+
+def _value(value: Any) -> Any:
+    """A field's value; None for NaN, which pandas writes where there is nothing."""
+    if isinstance(value, dict):
+        return {name: _value(one) for name, one in value.items()}
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def _free_uid(question: Question, taken: dict[str, Question]) -> str:

@@ -49,7 +49,8 @@ class Kept:
     file: str = ""
     width: int = 0
     height: int = 0
-    sha256: str = ""  # of the file
+    size: int = 0  # of the file, in bytes
+    sha256: str = ""
     note: str = ""
     error: str = ""
 
@@ -79,11 +80,12 @@ def _kept(picture: Picture, image: Image.Image, pages: Path, settings: RenderSet
         image.load()
         file = picture.name + SUFFIXES[str(image.format)]
         digest = _write(pages / file, picture.content)
-        return Kept(picture.row, file, image.width, image.height, digest)
+        return Kept(picture.row, file, image.width, image.height, len(picture.content), digest)
     page = picture_page(image, settings)
     file = f"{picture.name}.png"
-    digest = _write(pages / file, png_bytes(page.image))
-    return Kept(picture.row, file, page.image.width, page.image.height, digest, page.note or f"{why}: kept as PNG")
+    content = png_bytes(page.image)
+    digest, note = _write(pages / file, content), page.note or f"{why}: kept as PNG"
+    return Kept(picture.row, file, page.image.width, page.image.height, len(content), digest, note)
 
 
 def _why_changed(image: Image.Image, settings: RenderSettings) -> str:

@@ -59,6 +59,7 @@ from vrag_nb.documents.rendering import start_worker
 from vrag_nb.documents.settings import RenderSettings
 from vrag_nb.documents.workers import TaskPool, WorkerDied, available_cores
 from vrag_nb.files import write_text
+from vrag_nb.folder_lock import alone_in
 from vrag_nb.records import Page, Question, page_id, write_pages, write_questions
 
 OURS = ".import"  # says that pages/ is this module's to change
@@ -75,7 +76,8 @@ class ImportReport(PrepReport):
 class RowRecord(BaseModel):
     """One row: the page it is, the page's record where it is the first row of it, its question, what is wrong.
 
-    file, stamp: the image's, where it lies beside the data set; no stamp where it was not there or failed.
+    size: bytes of the page's image as it was written. file, stamp: the image's, where it lies beside the data set; no
+    stamp where it was not there or failed.
     """
 
     row: int
@@ -84,6 +86,7 @@ class RowRecord(BaseModel):
     asked: Asked | None = None
     note: str = ""
     error: str = ""
+    size: int = 0  # of records that were written before it was known
     file: str = ""
     stamp: tuple[int, int] | None = None
 
@@ -113,7 +116,8 @@ def import_dataset(
     `columns`: names that are not the usual ones. `first_page`: what the page column counts from, 0 or 1. `workers`:
     processes that decode (default: one a core); `time_limit`: seconds for a block of rows in one of them. A row that
     cannot be used is named in the report with the reason; the rest goes on. Raises what `open_rows` and
-    `choose_columns` raise, and ValueError for a setting out of range or a corpus folder that is not the import's.
+    `choose_columns` raise, ValueError for a setting out of range or a corpus folder that is not the import's, and
+    FolderInUseError while another process writes a corpus there.
     """
     if first_page not in (0, 1) or not time_limit > 0:
         raise ValueError(f"first_page {first_page} must be 0 or 1, time_limit {time_limit} more than 0")
@@ -121,15 +125,24 @@ def import_dataset(
     source, corpus = Path(source), Path(corpus)
     rows = open_rows(source, split)
     columns = choose_columns(rows, columns or Columns())
-    _check_folder(source, corpus)
-    _begin(corpus, rows, columns, first_page, settings)
     importer = _Importer(rows, columns, corpus, first_page, settings)
     count = workers or available_cores()
-    with TaskPool(count, start_worker, time_limit) as pool:
-        records, reused = importer.records(pool, 2 * count, progress)
+    _check_folder(source, corpus)  # before a lock is written into a folder that is not ours
+    with alone_in(corpus / "pages"):
+        _check_folder(source, corpus)  # again: another process may have been there
+        _begin(corpus, rows, columns, first_page, settings)
+        with TaskPool(count, start_worker, time_limit) as pool:
+            records, reused = importer.records(pool, 2 * count, progress)
+        return _finish(source, corpus, importer, records, reused)
+
+
+def _finish(
+    source: Path, corpus: Path, importer: _Importer, records: Sequence[BlockRecord], reused: int
+) -> ImportReport:
+    """Write what is not images, the table of pages last."""
     report = importer.report(records, reused)
     pages = [row.page for record in records for row in record.rows if row.page]
-    questions, problems = _questions(rows, records)
+    questions, problems = _questions(importer.rows, records)
     report.notes += [Skipped(file=source.name, reason=problem) for problem in problems]
     report.questions = len(questions)
     _sweep(corpus, pages)
@@ -293,6 +306,7 @@ def _fill(record: BlockRecord, pictures: Iterable[Kept]) -> None:
     rows = {row.row: row for row in record.rows}
     for kept in pictures:
         row = rows[kept.row]
+        row.size = kept.size
         row.error, row.note = kept.error, "; ".join(filter(None, [row.note, kept.note]))
         if row.page:
             update = {"image": f"pages/{kept.file}", **{n: getattr(kept, n) for n in ("width", "height", "sha256")}}
@@ -354,15 +368,21 @@ def _record_path(corpus: Path, number: int) -> Path:
 
 
 def _read_record(corpus: Path, number: int, folder: Path) -> BlockRecord | None:
-    """A finished block's record; None where it is not finished, its images are gone, or files that the data set in
-    `folder` names have changed or come."""
+    """A finished block's record; None where it is not finished, its images are gone or cut, or files that the data set
+    in `folder` names have changed or come."""
     try:
         record = BlockRecord.model_validate_json(_record_path(corpus, number).read_bytes())
     except (OSError, ValidationError):
         return None
-    there = all((corpus / row.page.image).is_file() for row in record.rows if row.page)
+    there = all(_is_whole(corpus / row.page.image, row.size) for row in record.rows if row.page)
     same = all(file_stamp(folder / row.file) == row.stamp for row in record.rows if row.file)
     return record if there and same else None
+
+
+def _is_whole(image: Path, size: int) -> bool:
+    """Whether the image has its bytes, as many as were written or, where that is not known (0), any."""
+    stamp = file_stamp(image)
+    return stamp is not None and stamp[0] == (size or max(1, stamp[0]))
 
 
 def _sweep(corpus: Path, pages: Sequence[Page]) -> None:

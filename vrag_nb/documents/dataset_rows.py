@@ -12,6 +12,7 @@ Of a parquet file no more than a row group is in memory, which is 100 rows where
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from abc import ABC, abstractmethod
@@ -181,6 +182,10 @@ class SavedRows(Rows):
             if split not in splits:
                 raise ValueError(f"{folder} holds the splits {', '.join(splits) or 'of nothing'}: name one of them")
             folder = folder / split
+        elif split is not None and split != (own := _own_split(folder)):
+            raise ValueError(
+                f"{folder} is one data set, {f'the split {own!r}' if own else 'without splits'}: name no other"
+            )
         try:
             loaded = datasets.load_from_disk(str(folder))
         except (pa.ArrowException, OSError, ValueError, KeyError) as error:
@@ -201,6 +206,14 @@ class SavedRows(Rows):
             except (pa.ArrowException, OSError) as error:
                 content = f"cannot be read: {in_words(error)}"
             yield block, content
+
+
+def _own_split(folder: Path) -> str:
+    """The split that a saved data set says it is; "" where it says nothing."""
+    try:
+        return str(json.loads((folder / "state.json").read_bytes()).get("_split") or "")
+    except (OSError, ValueError, AttributeError):
+        return ""
 
 
 def choose_columns(rows: Rows, columns: Columns) -> Columns:

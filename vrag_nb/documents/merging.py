@@ -10,11 +10,11 @@ writes below `out`
     merge_report.json             counts by part; what was shared, renamed, alike; what did not fit
 
 **Names.** A document keeps its name while no earlier part has one of that name (upper and lower case alike). Where two
-meet and their page images are the same bytes, the document is there once and both parts' questions point at it: some
-data sets share decks. Where they differ, the later one becomes `{part}__{document}`. Uids go the same way:
-`{part}__{uid}` where an earlier part has it. The order of the parts decides and nothing else, so that the same parts
-give the same corpus, byte for byte. Documents of the same bytes under two names stay both and are named in the report:
-a search may find the copy that is not gold.
+meet and have the same pages, the same bytes under the same numbers, the document is there once and both parts'
+questions point at it: some data sets share decks. Where they differ, the later one becomes `{part}__{document}`. Uids
+go the same way: `{part}__{uid}` where an earlier part has it. The order of the parts decides and nothing else, so that
+the same parts give the same corpus, byte for byte. Documents of the same bytes under two names stay both and are named
+in the report: a search may find the copy that is not gold.
 
 A question whose document its own part lacks is left out, a gold page its document lacks is dropped; both are named.
 A killed merge is run again.
@@ -36,11 +36,15 @@ from vrag_nb.documents.annotations import check_pages
 from vrag_nb.documents.names import resolve_questions
 from vrag_nb.documents.pages import page_path
 from vrag_nb.files import replacing
+from vrag_nb.folder_lock import alone_in
 from vrag_nb.records import Page, Question, page_id, read_pages, write_pages, write_questions
 
 QUESTIONS = "questions.test.parquet"  # what a profile reads unless it names another file
 REPORT = "merge_report.json"
 _MARK = ".merged"  # says that pages/ is this module's to change
+
+
+Prints = tuple[tuple[int, str], ...]  # (page, sha256 of its image) in order
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,7 @@ class _Merged:
     """The corpus as it grows. `key`: a document's name without case; `prints`: what its page images are, as bytes."""
 
     names: dict[str, str] = field(default_factory=dict)  # key -> document
-    prints: dict[str, tuple[str, ...]] = field(default_factory=dict)  # document -> sha256 of its pages
+    prints: dict[str, Prints] = field(default_factory=dict)  # document -> its pages'
     pages: list[tuple[Page, Path]] = field(default_factory=list)  # with the image each comes from
     questions: dict[str, Question] = field(default_factory=dict)
 
@@ -87,10 +91,17 @@ def merge_corpora(parts: Sequence[Part], out: Path) -> MergeReport:
     """Merge `parts`, in this order, into the corpus folder `out`, replacing what an earlier merge left there.
 
     Raises ValueError for no parts, part names that are not unique or not plain, and an `out` that is a part's folder or
-    holds pages that no merge made; FileNotFoundError for a part that is not prepared or lacks an image.
+    holds pages that no merge made; FileNotFoundError for a part that is not prepared or lacks an image;
+    FolderInUseError while another process writes a corpus there.
     """
     out = Path(out)
     _check(parts, out)
+    with alone_in(out / "pages"):
+        _check(parts, out)  # again: another process may have been there
+        return _merge(parts, out)
+
+
+def _merge(parts: Sequence[Part], out: Path) -> MergeReport:
     merged, report = _Merged(), MergeReport(documents=0, pages=0, questions=0)
     for part in parts:
         pages = read_pages(part.corpus)
@@ -131,16 +142,16 @@ def _take_documents(part: Part, pages: Sequence[Page], merged: _Merged, report: 
     names: dict[str, str] = {}
     for document in sorted(by_document):
         members = sorted(by_document[document], key=lambda page: page.page)
-        sums = tuple(page.sha256 for page in members)
+        prints = tuple((page.page, page.sha256) for page in members)
         earlier = merged.names.get(document.casefold())
-        if earlier is not None and all(sums) and merged.prints[earlier] == sums:
+        if earlier is not None and _known(prints) and merged.prints[earlier] == prints:
             names[document] = earlier
             report.shared.append(f"{part.name}: {document} is the same as {earlier}")
             continue
         name = document if earlier is None else _free(safe_name(f"{part.name}__{document}"), merged.names)
         if name != document:
             report.renamed.append(f"{part.name}: document {document} is {name} here")
-        names[document], merged.names[name.casefold()], merged.prints[name] = name, name, sums
+        names[document], merged.names[name.casefold()], merged.prints[name] = name, name, prints
         merged.pages += [(_renamed(page, name), page_path(part.corpus, page)) for page in members]
     return names
 
@@ -197,11 +208,15 @@ def _free(name: str, taken: Iterable[str]) -> str:
 
 
 def _alike(merged: _Merged) -> list[str]:
-    by_print: dict[tuple[str, ...], list[str]] = {}
-    for document, sums in merged.prints.items():
-        if all(sums):
-            by_print.setdefault(sums, []).append(document)
-    return [f"{' and '.join(names)} are the same pages" for names in by_print.values() if len(names) > 1]
+    by_images: dict[tuple[str, ...], list[str]] = {}
+    for document, prints in merged.prints.items():
+        if _known(prints):
+            by_images.setdefault(tuple(sha256 for _, sha256 in prints), []).append(document)
+    return [f"{' and '.join(names)} are the same pages" for names in by_images.values() if len(names) > 1]
+
+
+def _known(prints: Prints) -> bool:
+    return all(sha256 for _, sha256 in prints)
 
 
 def _write(out: Path, merged: _Merged, report: MergeReport) -> None:

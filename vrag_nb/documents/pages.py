@@ -26,7 +26,6 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -103,13 +102,20 @@ def prepare_corpus(
     them); one that takes longer is given up, with its pages that were not finished. A file that
     cannot be used is named in the report with the reason; the rest goes on. Raises FileNotFoundError when there is no
     such folder, ValueError when it holds nothing to read, when a setting is out of range, or when the corpus folder is
-    not prep's to write in; FolderInUseError while another process renders into it.
+    not prep's to write in; FolderInUseError while another process writes a corpus there.
     """
     settings = RenderSettings(dpi, image_format, quality, max_pages, max_page_pixels, video or VideoSettings())
     if not time_limit > 0:
         raise ValueError(f"time_limit {time_limit} is not a number of seconds above 0")
     documents, corpus = Path(documents), Path(corpus)
-    _check_folders(documents, corpus)
+    _check_folders(documents, corpus)  # before a lock is written into a folder that is not ours
+    pool = TaskPool(workers or available_cores(), start_worker, time_limit)
+    with alone_in(corpus / "pages"):
+        _check_folders(documents, corpus)
+        return _prepare(documents, corpus, settings, pool, progress)
+
+
+def _prepare(documents: Path, corpus: Path, settings: RenderSettings, pool: TaskPool, progress: bool) -> PrepReport:
     sources, others = find_sources(documents)
     skipped = [Skipped(file=file, reason=reason) for file, reason in others.items()]
     if not sources:
@@ -118,10 +124,8 @@ def prepare_corpus(
         folder.mkdir(parents=True, exist_ok=True)
     finished, pending = _take_stock(documents, corpus, sources, settings, skipped)
     reused = len(finished)
-    pool = TaskPool(workers or available_cores(), start_worker, time_limit)
-    with alone_in(corpus / ".prep") if pending else nullcontext():
-        for document, record in _render_all(documents, corpus, pending, settings, pool, progress):
-            finished[document] = record
+    for document, record in _render_all(documents, corpus, pending, settings, pool, progress):
+        finished[document] = record
     records = [finished[document] for document in sorted(finished)]
     _sweep(corpus, finished)
     report = PrepReport(

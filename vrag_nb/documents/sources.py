@@ -15,6 +15,7 @@ A page of a video is a chunk of it (`documents.video`): a sheet of its frames, w
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -33,6 +34,11 @@ if TYPE_CHECKING:  # imported where a PDF is opened: it takes two seconds, and o
     import pymupdf
 
 POINTS_PER_INCH = 72
+HARMLESS = re.compile(  # MuPDF's warnings of PDFs in good order, about what is not drawn or not of this page
+    r"parent|structure t|outline (node|tree)|\bICC\b|transfer function|output intent|one to many mapping|"
+    r"codespace range|ascent|page tree|^\.\.\. repeated",
+    re.IGNORECASE,
+)
 
 
 class Source(ABC):
@@ -86,9 +92,12 @@ class PdfSource(Source):
         return pages
 
     def render(self, path: Path, first: int, last: int, settings: RenderSettings) -> Iterator[Rendered | SourceError]:
+        import pymupdf
+
         with _open_pdf(path) as document:
             for number in range(first, last + 1):
                 try:
+                    pymupdf.TOOLS.reset_mupdf_warnings()
                     yield self._page(document[number - 1], settings)
                 except Exception as error:  # MuPDF raises a class of its own for every kind of damage
                     yield SourceError(f"cannot be rendered: {in_words(error)}")
@@ -105,13 +114,12 @@ class PdfSource(Source):
             if fitting < 1:
                 raise SourceError(f"the page is {width:.0f} x {height:.0f} inches, too large at any resolution")
             dpi, note = fitting, f"{width:.0f} x {height:.0f} inches: rendered at {fitting} dpi to fit max_page_pixels"
-        if page.parent.is_repaired:
-            note = "; ".join(filter(None, [note, "of a damaged PDF that was repaired: something may be missing"]))
         # A matrix, not get_pixmap(dpi=...): the latter also writes the dpi into the pixmap, which is of no use here.
         zoom = dpi / POINTS_PER_INCH
         pixels = page.get_pixmap(matrix=pymupdf.Matrix(zoom, zoom), colorspace=pymupdf.csRGB, alpha=False)
         image = Image.frombytes("RGB", (pixels.width, pixels.height), pixels.samples)
-        return Rendered(image, clean_text(text_layer(_words(page))), note)
+        text = clean_text(text_layer(_words(page)))
+        return Rendered(image, text, "; ".join(filter(None, [note, _damage(page)])))
 
 
 @source_kind(*PICTURE_SUFFIXES)
@@ -196,6 +204,9 @@ def _open_pdf(path: Path) -> Iterator[pymupdf.Document]:
     with document:
         if document.needs_pass:
             raise SourceError("encrypted: a password is needed; decrypt it first")
+        if not document.is_pdf:  # MuPDF goes by the content: it lays out web pages and opens pictures
+            kind = (document.metadata or {}).get("format") or "another kind of file"
+            raise SourceError(f"no PDF but {kind}: get the PDF itself, or name the file by its own kind")
         yield document
 
 
@@ -208,6 +219,18 @@ def _words(page: pymupdf.Page) -> list[tuple]:
         return words
     shown = page.rotation_matrix  # the boxes are those of the page before its /Rotate
     return [(*(pymupdf.Rect(word[:4]) * shown), *word[4:]) for word in words]
+
+
+def _damage(page: pymupdf.Page) -> str:
+    """What MuPDF passed over since its warnings were reset, while it drew and read the page; "" for nothing."""
+    import pymupdf
+
+    if page.parent.is_repaired:
+        return "of a damaged PDF that was repaired: something may be missing"
+    if page.parent.xref_object(page.xref) == "null":
+        return "damaged: the PDF counts a page here and lacks it"
+    said = [line for line in pymupdf.TOOLS.mupdf_warnings().splitlines() if not HARMLESS.search(line)]
+    return f"damaged ({said[0]}): something may be missing" if said else ""
 
 
 @contextmanager

@@ -3,7 +3,8 @@
     text_layer(page.get_text("words"))
 
 The rules and the result are those of PyMuPDF's `get_text("text", sort=True)`, which makes rectangle objects of every
-word many times over and takes twice as long as rendering the page; here they are plain numbers.
+word many times over and takes twice as long as rendering the page; here they are plain numbers. Print that is tiny or
+squeezed sideways would have millions of blanks before it: a line has no more than MOST_BLANKS.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 TOLERANCE = 3.0  # points that tops or bottoms of the words of one line may lie apart
 MOST_BREAKS = 5  # empty lines between two lines, at most
+MOST_BLANKS = 1000  # laid out in a line, at most; a poster (A0) of 8-point print has room for 600 letters
 
 Word = tuple[float, float, float, float, str]  # x0, y0, x1, y1 in points, and what it says
 
@@ -35,9 +37,10 @@ class _Line:
 
     def text(self, left: float) -> str:
         """The line, with as many blanks between words as fit; `left`: where the page's text begins."""
-        text, end = "", left
+        text, end, room = "", left, MOST_BLANKS
         for x0, _, x1, _, said in sorted(self.words, key=lambda word: word[0]):
-            blanks = round((x0 - end) / (x1 - x0) * len(said)) if x1 > x0 else 0
+            blanks = round(min((x0 - end) / (x1 - x0) * len(said), room)) if x1 > x0 else 0
+            room -= max(blanks, 0)
             text += " " * max(blanks, 0 if end == left or x0 <= end else 1) + said
             end = x1
         return text
