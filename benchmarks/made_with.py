@@ -8,8 +8,8 @@ from typing import Any
 
 from vrag_nb.agent.prompting import load_prompt
 from vrag_nb.learning.stages import claim
+from vrag_nb.loading import fingerprint_folder
 from vrag_nb.profiles import Profile
-from vrag_nb.retrieval.embedders import fingerprint_folder
 
 
 def keep_rollouts(folder: Path, profile: Profile, engine: Any) -> None:

@@ -201,5 +201,5 @@ profiles:
     assert list(profile.load_agent(engine=RankedEngine()).environment.actions) == ["again"]
     assert profile.task().actions == NAMES[:1]
     file.write_text(text.format(corpus=tiny_corpus, name='"nowhere:Again"'), encoding="utf-8")
-    with pytest.raises(ProfileError, match=r"profile own, field agent.actions: action 'nowhere:Again'"):
+    with pytest.raises(ProfileError, match=r"profile own, field agent.actions: the action 'nowhere:Again'"):
         load_profile("own", file).load_environment(RankedEngine())

@@ -1,8 +1,9 @@
-"""What profiles, indexes and commands name by text: a class or function as `module:name`, a checkpoint."""
+"""What is named by text: a class or function as `module:name`, and a checkpoint, with a checksum of what it holds."""
 
 from __future__ import annotations
 
-import importlib
+import hashlib
+import pkgutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 from vrag_nb.paths import REPOSITORY, shown_path
 
 SAVED = ("config.json", "adapter_config.json")  # a model could be loaded from a folder with one of these
+WEIGHTS_AND_SETTINGS = ("*.safetensors", "*.bin", "*config*.json", "tokenizer*.json", "*tokens*.json", "*.model")
+SAMPLED_ABOVE = 256 * 2**20  # bytes; a larger weight file is fingerprinted by its size and three samples
 _FOLDERS = (".", "/", "~", "data/", "results/")  # so begins no hub id
 
 
@@ -18,11 +21,10 @@ def load_object(name: str, what: str) -> Any:
 
     Raises ValueError naming both for a module or a name that is not there.
     """
-    module, colon, attribute = name.partition(":")
-    if not colon:
+    if ":" not in name:
         raise ValueError(f"{what} {name!r}: name one of your own as module:name")
     try:
-        return getattr(importlib.import_module(module), attribute)
+        return pkgutil.resolve_name(name)
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(f"{what} {name!r} cannot be imported: {error}") from error
 
@@ -44,3 +46,18 @@ def find_checkpoint(name: str, published: str = "", places: Sequence[Path] = (RE
     if published.count("/") == 1:
         hint = f"download it (`hf download {published} --local-dir {name}`)"
     raise FileNotFoundError(f"no checkpoint folder at {name}; {hint}, or name another checkpoint")
+
+
+def fingerprint_folder(folder: Path) -> str:
+    """sha256 over a checkpoint folder's weights, configuration and tokenizer; its documentation does not count."""
+    digest = hashlib.sha256()
+    for path in sorted({path for pattern in WEIGHTS_AND_SETTINGS for path in folder.glob(pattern)}):
+        digest.update(f"{path.name}\0{path.stat().st_size}\0".encode())
+        with path.open("rb") as file:
+            if path.stat().st_size <= SAMPLED_ABOVE:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+                continue
+            for start in (0, path.stat().st_size // 2, path.stat().st_size - 2**20):
+                file.seek(start)
+                digest.update(file.read(2**20))
+    return digest.hexdigest()

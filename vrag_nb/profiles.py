@@ -443,7 +443,7 @@ def _named_address(part: PolicyPart) -> dict[str, str]:
     address = part.options.get("base_url")
     if part.kind != "openai" or not isinstance(address, str) or with_addresses(address) == address:
         return {}
-    from vrag_nb.retrieval.embedders import fingerprint_folder
+    from vrag_nb.loading import fingerprint_folder
 
     folder = project_path(part.checkpoint)
     return {"address": f"{address} {fingerprint_folder(folder)}" if folder.is_dir() else address}

@@ -16,7 +16,6 @@ tag. The prompt and the notices about wrong formats end with `usage`, unless the
 
 from __future__ import annotations
 
-import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING, ClassVar
 from vrag_nb.agent.actions import Action, Grammar
 from vrag_nb.agent.pages import Pages
 from vrag_nb.agent.trajectory import Observation
+from vrag_nb.loading import load_object
 from vrag_nb.records import Hit
 
 if TYPE_CHECKING:  # which names the kinds of a task
@@ -61,10 +61,7 @@ def load_kinds(names: Sequence[str]) -> list[type[ActionKind]]:
     """The classes at `module:Class`. Raises ValueError that names the one which is not there or is no such class."""
     found = []
     for name in names:
-        try:
-            cls = pkgutil.resolve_name(name)
-        except (ImportError, AttributeError, ValueError) as error:
-            raise ValueError(f"action {name!r}: {error}") from error
+        cls = load_object(name, "the action")
         if not (isinstance(cls, type) and issubclass(cls, ActionKind)):
             raise ValueError(f"action {name!r} is no subclass of ActionKind")
         found.append(cls)

@@ -26,7 +26,7 @@ from uuid import uuid4
 from PIL import Image as PILImage
 
 from vrag_nb.agent import actions, geometry
-from vrag_nb.retrieval.embedders import fingerprint_folder
+from vrag_nb.loading import fingerprint_folder
 
 Frame = Literal["absolute", "normalised-1000", "raw"]  # shown pixels, 0 to 1000, page pixels of what is shown
 

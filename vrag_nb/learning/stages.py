@@ -51,11 +51,11 @@ from vrag_nb.learning.sampling import Chosen, account, choose
 from vrag_nb.learning.sft import SFTSettings, sft_trainer
 from vrag_nb.learning.tables import TrajectoryTables
 from vrag_nb.learning.trainers import FINAL, process_group, steps_made, train
+from vrag_nb.loading import fingerprint_folder
 from vrag_nb.paths import free_path, project_path, shown_path
 from vrag_nb.profiles import Profile, ProfileError, load_profile, sample
 from vrag_nb.provenance import own_code
 from vrag_nb.records import Question, pages_digest
-from vrag_nb.retrieval.embedders import fingerprint_folder
 
 IDENTITY = "made_with.json"
 Learning = TypeVar("Learning", SFTSettings, GRPOSettings)

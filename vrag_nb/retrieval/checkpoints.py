@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vrag_nb.loading import find_checkpoint
+from vrag_nb.loading import find_checkpoint, fingerprint_folder
 from vrag_nb.paths import REPOSITORY
-from vrag_nb.retrieval.embedders import fingerprint_folder
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ another one is an error.
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -33,8 +32,6 @@ from vrag_nb.loading import load_object
 BUILT_IN = tuple(  # modules that register a class on import
     f"vrag_nb.retrieval.{name}" for name in ("colpali", "nano_embedders", "qwen_embedding", "sentences", "bm25")
 )
-WEIGHTS_AND_SETTINGS = ("*.safetensors", "*.bin", "*config*.json", "tokenizer*.json", "*tokens*.json", "*.model")
-SAMPLED_ABOVE = 256 * 2**20  # bytes; a larger weight file is fingerprinted by its size and three samples
 
 
 @dataclass(frozen=True)
@@ -163,21 +160,6 @@ def _register_at(path: str) -> None:
         REGISTRY[path] = cls
     else:
         register(path)(cls)
-
-
-def fingerprint_folder(folder: Path) -> str:
-    """sha256 over a checkpoint folder's weights, configuration and tokenizer; its documentation does not count."""
-    digest = hashlib.sha256()
-    for path in sorted({path for pattern in WEIGHTS_AND_SETTINGS for path in folder.glob(pattern)}):
-        digest.update(f"{path.name}\0{path.stat().st_size}\0".encode())
-        with path.open("rb") as file:
-            if path.stat().st_size <= SAMPLED_ABOVE:
-                digest.update(hashlib.file_digest(file, "sha256").digest())
-                continue
-            for start in (0, path.stat().st_size // 2, path.stat().st_size - 2**20):
-                file.seek(start)
-                digest.update(file.read(2**20))
-    return digest.hexdigest()
 
 
 def batches(items: Sequence[Any], size: int) -> list[Sequence[Any]]:
