@@ -60,18 +60,22 @@ def make_video(
     at: list[int] | None = None,
     rotation: float = 0,
     draw=grey,
+    pixels: str = "yuv420p",
+    **options: str,
 ) -> Path:
-    """A video of `frames` pictures; `at`: their stamps, in units of 1 / rate."""
+    """A video of `frames` pictures; `at`: their stamps, in units of 1 / rate; `options`: the codec's."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with av.open(str(path), "w", options={"fflags": "+bitexact"}) as container:
-        stream = container.add_stream(codec, rate=rate)
-        stream.width, stream.height, stream.pix_fmt = *draw(0).size, "yuv420p"
+    muxing = {"fflags": "+bitexact", "avoid_negative_ts": "disabled"}
+    with av.open(str(path), "w", options=muxing) as container:
+        stream = container.add_stream(codec, rate=rate, options=options)
+        stream.width, stream.height, stream.pix_fmt = *draw(0).size, pixels
         stream.codec_context.thread_count = 1
         stream.codec_context.gop_size = 6
         if rotation:
             stream.set_display_rotation(rotation)
         for number in range(frames):
-            frame = av.VideoFrame.from_image(draw(number))
+            image = draw(number)
+            frame = av.VideoFrame.from_ndarray(np.asarray(image), "rgba" if image.mode == "RGBA" else "rgb24")
             frame.pts, frame.time_base = at[number] if at else number, Fraction(1, rate)
             container.mux(stream.encode(frame))
         container.mux(stream.encode())
@@ -214,6 +218,31 @@ def test_every_container_gives_the_same_pictures(tmp_path, name, codec):
     assert [chunk.span for chunk in chunks] == [(0, 2), (2, 4), (4, 5)]
     stills = [still for chunk in chunks for still in chunk.stills]
     assert [abs(shade(still.image) - int(still.seconds * 5)) <= 1 for still in stills] == [True] * 10
+
+
+def test_pictures_of_an_avi_come_in_the_order_they_are_shown(tmp_path):
+    """H.264 with B-frames, which AVI stamps in the order of decoding."""
+    chunks = render(make_video(tmp_path / "a.avi", codec="libx264", bf="3"))
+    stills = [still for chunk in chunks for still in chunk.stills]
+    assert [abs(shade(still.image) - int(still.seconds * 5)) <= 1 for still in stills] == [True] * 10
+    assert [chunk.note for chunk in chunks] == [""] * 3
+
+
+def test_a_start_other_than_zero_and_an_edit_list_lose_nothing(tmp_path):
+    late = make_video(tmp_path / "late.mkv", codec="libx264", at=list(range(500, 525)))
+    edited = make_video(tmp_path / "edited.mp4", codec="libx264", at=list(range(-15, 10)))  # three of five seconds
+    assert [(probe(path).seconds, probe(path).note) for path in (late, edited)] == [(5, ""), (2, "")]
+
+
+def test_what_is_transparent_is_white(tmp_path):
+    def draw(number: int) -> Image.Image:
+        image = Image.new("RGBA", SIZE, (0, 0, 0, 0))
+        image.paste((255, 0, 0, 255), (0, 0, 80, 120))
+        return image
+
+    chunk, *_ = render(make_video(tmp_path / "a.mov", codec="png", pixels="rgba", draw=draw))
+    image = chunk.stills[0].image
+    assert [image.getpixel(place) for place in ((20, 60), (140, 60))] == [(255, 0, 0), (255, 255, 255)]
 
 
 def test_a_varying_rate_shows_a_still_picture_once(tmp_path):

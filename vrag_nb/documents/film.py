@@ -39,8 +39,9 @@ av.logging.set_level(av.logging.PANIC)  # FFmpeg's complaints go to the report, 
 @dataclass(frozen=True)
 class Film:
     """A video's timeline. stamps: the time stamps of its pictures, ascending, in units of `unit` seconds; where `timed`
-    is False the file has none and they are counted. seconds: its length. claimed: what the file says of it, 0 if
-    nothing. damage: why its packets end early, if they do. aspect: width of a pixel over its height."""
+    is False the file has none and they are counted. reordered: the stamps stand in the order of decoding, so that the
+    pictures' own are wrong and they get them one after another. seconds: its length. claimed: what the file says of it,
+    0 if nothing. damage: why its packets end early, if they do. aspect: width of a pixel over its height."""
 
     width: int
     height: int
@@ -51,6 +52,12 @@ class Film:
     claimed: float = 0.0
     damage: str = ""
     aspect: float = 1.0
+    reordered: bool = False
+
+    @property
+    def counted(self) -> bool:
+        """Whether a picture is known by how many come before it, so that decoding must begin at the first."""
+        return self.reordered or not self.timed
 
     @property
     def note(self) -> str:
@@ -78,7 +85,7 @@ def probe(path: Path) -> Film:
 
 def decode(path: Path, film: Film, first: int, max_pixels: int) -> Iterator[tuple[int, VideoFrame]]:
     """(stamp, frame) from the picture of stamp `first` on, or from somewhat before it."""
-    if film.timed and first > film.stamps[0]:
+    if not film.counted and first > film.stamps[0]:
         frames = _decode_from(path, film, first, max_pixels)
         head = next(frames, None)
         if head is not None and head[0] <= first:  # a broken index leads past it: then from the start
@@ -99,7 +106,7 @@ def _decode_from(path: Path, film: Film, first: int | None, max_pixels: int) -> 
             except FFmpegError:
                 return
         for number, frame in enumerate(_frames(container, stream)):
-            stamp = frame.pts if film.timed else number
+            stamp = frame.pts if not film.counted else film.stamps[number] if number < len(film.stamps) else None
             if stamp is not None:
                 yield stamp, frame
 
@@ -162,10 +169,19 @@ def _probe(path: Path, size: int, changed: int) -> Film:
         if end <= ordered[-1]:  # no packet says how long it lasts
             end = ordered[-1] + max(1, round(1 / rate / unit))
         seconds = round(float((end - ordered[0]) * unit), 3)
+        reordered = known and _is_reordered(container, stream, stamps)
         claimed, aspect = _claimed(container, stream), float(stream.sample_aspect_ratio or 1)
         if not 0.25 <= aspect <= 4:
             aspect = 1.0
-        return Film(stream.width, stream.height, unit, ordered, seconds, known, claimed, damage, aspect)
+        return Film(stream.width, stream.height, unit, ordered, seconds, known, claimed, damage, aspect, reordered)
+
+
+def _is_reordered(container: InputContainer, stream: VideoStream, stamps: list[int]) -> bool:
+    """Whether B-frames, which are shown before what they are decoded after, have stamps in the order of decoding.
+
+    AVI knows no other order; of some codecs FFmpeg's parsers put it right.
+    """
+    return container.format.name == "avi" and bool(stream.codec_context.has_b_frames) and stamps == sorted(stamps)
 
 
 def _rate(stream: VideoStream) -> Fraction:
@@ -179,8 +195,13 @@ def _rate(stream: VideoStream) -> Fraction:
 def _claimed(container: InputContainer, stream: VideoStream) -> float:
     """The length in seconds that the file gives, also as a number of frames, 0 where it gives none."""
     own = float(stream.duration * stream.time_base) if stream.duration and stream.time_base else 0.0
+    whole = (container.duration or 0) / av.time_base
+    if "matroska" in container.format.name:  # whose duration runs from 0 and not from the first picture
+        whole -= max(0, container.start_time or 0) / av.time_base
+    if "mp4" in container.format.name:  # which counts frames that an edit list leaves out
+        return max(0.0, own or whole)
     counted = float(stream.frames / stream.average_rate) if stream.frames and stream.average_rate else 0.0
-    return max(0.0, own or (container.duration or 0) / av.time_base, counted)
+    return max(0.0, own or whole, counted)
 
 
 def _in_words(error: Exception) -> str:

@@ -153,8 +153,12 @@ def _picture(frame: VideoFrame, film: Film, max_pixels: int) -> tuple[Image.Imag
     wide = frame.width * film.aspect
     scale = min(1.0, math.sqrt(max_pixels / (wide * frame.height)))
     width, height = max(1, int(wide * scale)), max(1, int(frame.height * scale))
-    picture = frame.reformat(width, height, "rgb24", interpolation="AREA" if scale < 1 else "BICUBIC", threads=1)
-    image = picture.to_image()
+    method = "AREA" if scale < 1 else "BICUBIC"
+    image = frame.reformat(width, height, "rgb24", interpolation=method, threads=1).to_image()
+    if any(component.is_alpha for component in frame.format.components):
+        cover = Image.fromarray(frame.reformat(width, height, "rgba", interpolation=method, threads=1).to_ndarray())
+        if cover.getextrema()[3] != (255, 255):  # what is transparent becomes paper, as in pictures
+            image = Image.alpha_composite(Image.new("RGBA", cover.size, "white"), cover).convert("RGB")
     turns, rest = divmod(round(frame.rotation), 90)
     if rest:
         return image, f"turned by {frame.rotation} degrees, which is left as it is"
