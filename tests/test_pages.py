@@ -1,6 +1,7 @@
 """Corpus preparation: names, bad files, limits, resuming, workers that die, kill -9."""
 
 import importlib.util
+import json
 import os
 import sys
 from dataclasses import replace
@@ -12,13 +13,15 @@ from PIL import Image
 from pydantic import ValidationError
 
 from vrag_nb.agent.pages import PageStore
+from vrag_nb.document_names import document_of
+from vrag_nb.documents.annotations import check_pages
 from vrag_nb.documents.names import find_sources, resolve_questions
 from vrag_nb.documents.pages import page_image, page_path, prepare_corpus
 from vrag_nb.documents.rendering import Block, Written, render_block
 from vrag_nb.documents.settings import RenderSettings
 from vrag_nb.documents.workers import TaskPool, WorkerDied
 from vrag_nb.folder_lock import FolderInUseError, alone_in
-from vrag_nb.records import MetaInfo, Page, Question, read_pages
+from vrag_nb.records import MetaInfo, Page, Question, read_pages, write_pages
 
 BENCHMARK = Path(__file__).parents[1] / "benchmarks" / "interruption.py"
 
@@ -155,6 +158,22 @@ def test_a_question_about_a_twin_means_the_twin(tmp_path):
     assert resolve_questions(resolve_questions(asked, corpus), corpus) == resolve_questions(asked, corpus)
 
 
+def test_a_question_about_an_absent_video_means_no_pages_of_its_name(tmp_path):
+    (tmp_path / ".prep").mkdir()
+    sources = {"plain": "plain.pdf", "talk": "talk.mp4", "scan": "scan.tif", "brought": ""}
+    pages = [Page(page_id=f"{name}_1", document=name, page=1, image="", width=1, height=1) for name in sources]
+    write_pages(tmp_path, pages)
+    for name, source in sources.items():
+        if source:  # a corpus that was imported has no such record
+            (tmp_path / ".prep" / f"{name}.json").write_text(json.dumps({"source": source}))
+    there = ["plain.pdf", "plain", "plain.PDF", "talk.mp4", "talk.mkv", "talk", "scan.pdf", "scan.tif", "brought.pdf"]
+    gone = ["plain.mp4", "talk.pdf", "talk.png"]
+    resolved = resolve_questions(asked_of(*there, *gone), tmp_path)
+    assert [one.uid.removeprefix("of ") for one in check_pages(resolved, pages)[0]] == there
+    assert [one.document for one in resolved] == [document_of(file) for file in there] + gone
+    assert resolve_questions(resolved, tmp_path) == resolved
+
+
 @pytest.mark.parametrize(
     ("file", "document"),
     [
@@ -165,6 +184,7 @@ def test_a_question_about_a_twin_means_the_twin(tmp_path):
         ("north/report.pdf", "north__report"),
         ("a:b?.pdf", "a_b_"),
         ("cafe\u0301.pdf", "caf\u00e9"),
+        ("e\u0301" * 150 + ".pdf", document_of("\u00e9" * 150 + ".pdf")),
         ("2023.acl-long.386.pdf", "2023.acl-long.386"),
         ("deck", "deck"),
         ("", ""),

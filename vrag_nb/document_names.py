@@ -34,7 +34,8 @@ def known_suffix(file_name: str) -> str:
 
 def safe_name(name: str) -> str:
     """The name without what a file system, a URL or a shell would stumble over; cut, with a hash, when too long."""
-    safe = re.sub(r'[\x00-\x1f\x7f<>:"/\\|?*]', "_", unicodedata.normalize("NFC", name))
+    name = unicodedata.normalize("NFC", name)
+    safe = re.sub(r'[\x00-\x1f\x7f<>:"/\\|?*]', "_", name)
     safe = safe.encode("utf-8", "replace").decode("utf-8").strip(" ").lstrip(".") or "document"
     if len(safe.encode()) > MAX_NAME_BYTES:
         safe = safe.encode()[: MAX_NAME_BYTES - 9].decode("utf-8", "ignore") + "~" + short_hash(name)

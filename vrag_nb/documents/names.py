@@ -8,7 +8,8 @@ their suffix along (`report.png`) or, failing that, a hash of their path. Charac
 `_`. Adding a file never renames another, save the twin it displaces. Hidden files are not looked at, and links to
 folders are not followed.
 
-A question means a file by its name alone; `resolve_questions` turns those about a displaced twin to its document.
+A question means a file by its name alone; `resolve_questions` turns those about a displaced twin to its document, and
+those about a video that is not there away from a document of pages that has its name.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
 from pathlib import Path, PurePath, PurePosixPath
 
-from vrag_nb.document_names import file_of, known_suffix, safe_name, short_hash
+from vrag_nb.document_names import VIDEO_SUFFIXES, file_of, known_suffix, safe_name, short_hash
 from vrag_nb.documents.rendered import SourceError
 from vrag_nb.documents.sources import source_for
 from vrag_nb.records import Question
@@ -69,11 +70,13 @@ def _candidates(relative: PurePath) -> list[str]:
 
 
 def resolve_questions(questions: Sequence[Question], corpus: Path) -> list[Question]:
-    """The questions, those about a twin that lost the plain name turned to its document.
+    """The questions, those about a twin that lost the plain name, or of another medium, turned to its own document.
 
     `talk.mp4` beside `talk.pdf` is document `talk.mp4`, and `Question.document` would be the PDF's, `talk`: such a
-    question gets the file name `talk.mp4.mp4`, which means `talk.mp4`. All others, and all of a corpus that is not
-    prepared, stay as they are.
+    question gets the file name `talk.mp4.mp4`, which means `talk.mp4`. So does one about `talk.mp4` where `talk` was
+    prepared from a PDF, whose page 2 is not the video's second chunk: it then means what is not there. Between a PDF
+    and pictures nothing is turned: data sets call pages of pictures by their PDF. All others, and all of a corpus that
+    is not prepared, stay as they are.
     """
     import pyarrow.parquet as pq  # here: naming files does without it
 
@@ -81,24 +84,43 @@ def resolve_questions(questions: Sequence[Question], corpus: Path) -> list[Quest
     if not table.is_file():
         return list(questions)
     documents = set(pq.read_table(table, columns=["document"])["document"].to_pylist())
-    made_of = cache(partial(_made_of, Path(corpus)))
-    return [_resolved(question, documents, made_of) for question in questions]
+    source_of = cache(partial(_source_of, Path(corpus)))
+    return [_resolved(question, documents, source_of) for question in questions]
 
 
-def _resolved(question: Question, documents: set[str], made_of: Callable[[str, str], bool]) -> Question:
+def _resolved(question: Question, documents: set[str], source_of: Callable[[str], PurePosixPath | None]) -> Question:
     file = question.meta_info.file_name
-    names = _candidates(PurePosixPath(file))[1:] if known_suffix(file) else []
-    meant = next((name for name in names if name in documents and made_of(name, file)), None)
+    if not known_suffix(file):
+        return question
+    plain, *names = _candidates(PurePosixPath(file))
+    meant = next((name for name in names if name in documents and _may_be(source_of(name), file)), None)
+    if meant is None and plain in documents and _of_another_medium(source_of(plain), file):
+        meant = next((name for name in names if name not in documents), None)
     if meant is None:
         return question
     meta = question.meta_info.model_copy(update={"file_name": file_of(meant, file)})
     return question.model_copy(update={"meta_info": meta})
 
 
-def _made_of(corpus: Path, document: str, file: str) -> bool:
-    """Whether the file became this document, as far as prep's record tells: `scan.png` may be `scan.png.pdf`'s."""
+def _source_of(corpus: Path, document: str) -> PurePosixPath | None:
+    """What the document was prepared from; None where the corpus was merged or brought in: there is only the name."""
     try:
-        source = PurePosixPath(json.loads((corpus / ".prep" / f"{document}.json").read_bytes())["source"])
-    except (OSError, ValueError, KeyError):  # of a corpus that was merged or brought in: there is only the name
+        return PurePosixPath(json.loads((corpus / ".prep" / f"{document}.json").read_bytes())["source"])
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def _may_be(source: PurePosixPath | None, file: str) -> bool:
+    """Whether the source is this file, as far as is known: document `scan.png` may be that of `scan.png.pdf`."""
+    if source is None:
         return True
     return safe_name(str(PurePosixPath(file))) in map(safe_name, (str(source), "__".join(source.parts)))
+
+
+def _of_another_medium(source: PurePosixPath | None, file: str) -> bool:
+    """Whether one is a video and the other is not, as far as is known."""
+    return source is not None and _is_video(source) != _is_video(PurePosixPath(file))
+
+
+def _is_video(file: PurePosixPath) -> bool:
+    return file.suffix.lower() in VIDEO_SUFFIXES
