@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pymupdf
 import pytest
 from PIL import Image
@@ -19,6 +20,7 @@ from vrag_nb.documents.names import find_sources, resolve_questions
 from vrag_nb.documents.pages import page_image, page_path, prepare_corpus
 from vrag_nb.documents.rendering import Block, Written, render_block
 from vrag_nb.documents.settings import RenderSettings
+from vrag_nb.documents.sources import ImageSource
 from vrag_nb.documents.workers import TaskPool, WorkerDied
 from vrag_nb.folder_lock import FolderInUseError, alone_in
 from vrag_nb.records import MetaInfo, Page, Question, read_pages, write_pages
@@ -61,6 +63,23 @@ def test_pdfs_and_images_become_pages_with_their_text(tmp_path):
     assert (pages["report_1"].width, pages["report_1"].height) == (360, 203)  # points at 72 dpi, rounded outwards
     assert page_image(corpus, pages["report_1"]).size == (360, 203)
     assert page_image(corpus, pages["scans__a_1"]).getpixel((5, 5)) == (255, 255, 255), "transparency is paper"
+
+
+@pytest.mark.parametrize(
+    ("values", "noted"),
+    [
+        (np.array([[0, 32896, 65535]], dtype=np.uint16), False),
+        (np.array([[-7, 124, 255 - 7]], dtype=np.int32), True),
+        (np.array([[0.25, 0.625, 1]], dtype=np.float32), True),
+        (np.array([[0, 128, 255, np.nan]], dtype=np.float32), True),
+    ],
+)
+def test_scans_of_many_bits_keep_their_shades(tmp_path, values, noted):
+    Image.fromarray(values).save(tmp_path / "scan.tif")
+    [page] = ImageSource().render(tmp_path / "scan.tif", 1, 1, RenderSettings())
+    shades = [page.image.getpixel((x, 0))[0] for x in range(values.shape[1])]
+    assert shades == pytest.approx([0, 128, 255, 255][: len(shades)], abs=3)
+    assert ("stretched" in page.note) == noted
 
 
 def test_a_document_under_two_names_is_noted(tmp_path):

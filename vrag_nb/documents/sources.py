@@ -174,19 +174,24 @@ class VideoSource(Source):
 def picture_page(image: Image.Image, settings: RenderSettings) -> Rendered:
     """An opened picture as a page: upright, RGB on white, scaled down where it is too large.
 
+    Pictures of 32-bit numbers, whose black and white no format fixes, are stretched from their least value to their
+    largest.
+
     Raises SourceError for one too large to be decoded, and Pillow's errors for one that is broken.
     """
     width, height = image.size
     # Decoding needs all of it in memory at once: a bomb is refused by its header, before any pixel is read.
     if width * height > 16 * settings.max_page_pixels:
         raise SourceError(f"{width} x {height} pixels, far over max_page_pixels; scale it down or raise the limit")
-    flat = _on_white(ImageOps.exif_transpose(image))
+    flat, note = _on_white(ImageOps.exif_transpose(image)), ""
+    if image.mode in ("I", "F"):
+        note = "32-bit values: stretched to shades from black to white"
     if width * height <= settings.max_page_pixels:
-        return Rendered(flat)
+        return Rendered(flat, note=note)
     scale = math.sqrt(settings.max_page_pixels / (width * height))
     size = (max(1, int(flat.width * scale)), max(1, int(flat.height * scale)))
-    note = f"{width} x {height} pixels: scaled to {size[0]} x {size[1]} to fit max_page_pixels"
-    return Rendered(flat.resize(size, Image.Resampling.LANCZOS), note=note)
+    scaled = f"{width} x {height} pixels: scaled to {size[0]} x {size[1]} to fit max_page_pixels"
+    return Rendered(flat.resize(size, Image.Resampling.LANCZOS), note="; ".join(filter(None, [note, scaled])))
 
 
 @contextmanager
@@ -249,12 +254,25 @@ def _open_image(path: Path) -> Iterator[Image.Image]:
 
 def _on_white(image: Image.Image) -> Image.Image:
     """An RGB copy; what is transparent becomes paper."""
-    if image.mode in ("I;16", "I;16B", "I;16L", "I", "F"):  # 16-bit scans: Pillow's own conversion would clip them
+    if image.mode in ("I", "F"):
+        image = _stretched(image)
+    elif image.mode.startswith("I;16"):  # 16-bit scans: Pillow's own conversion would clip them
         image = image.convert("F").point(lambda value: value / 257.0).convert("L")
     if image.has_transparency_data:
         paper = Image.new("RGBA", image.size, "white")
         return Image.alpha_composite(paper, image.convert("RGBA")).convert("RGB")
     return image.convert("RGB")
+
+
+def _stretched(image: Image.Image) -> Image.Image:
+    """32-bit numbers as shades; one value everywhere, and what is no number, is white."""
+    import numpy as np
+
+    values = np.asarray(image, dtype=np.float64)
+    known = values[np.isfinite(values)]
+    low, high = (known.min(), known.max()) if known.size else (0.0, 0.0)
+    shades = (values - low) / (high - low) if high > low else np.ones_like(values)
+    return Image.fromarray(np.round(255 * np.nan_to_num(shades, nan=1.0, posinf=1.0, neginf=1.0)).astype(np.uint8))
 
 
 def clean_text(text: str) -> str:
