@@ -157,7 +157,7 @@ def _picture(frame: VideoFrame, film: Film, max_pixels: int) -> tuple[Image.Imag
     image = frame.reformat(width, height, "rgb24", interpolation=method, threads=1).to_image()
     if any(component.is_alpha for component in frame.format.components):
         cover = Image.fromarray(frame.reformat(width, height, "rgba", interpolation=method, threads=1).to_ndarray())
-        if cover.getextrema()[3] != (255, 255):  # what is transparent becomes paper, as in pictures
+        if cover.getchannel("A").getextrema() != (255, 255):  # what is transparent becomes paper, as in pictures
             image = Image.alpha_composite(Image.new("RGBA", cover.size, "white"), cover).convert("RGB")
     turns, rest = divmod(round(frame.rotation), 90)
     if rest:
