@@ -14,9 +14,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pymupdf
 import pytest
 from conftest import PAGE_IDS, RankedEngine, ScriptedPolicy, serving
 from fastapi import FastAPI
+from test_index import Toy
 
 from vrag_nb import __main__ as cli
 from vrag_nb.agent.environment import replay
@@ -611,3 +613,25 @@ def test_documents_of_others_with_bm25(tmp_path, source):
     assert recalls[0] > 0
     written = (tmp_path / "out/metrics.json").read_text() + (tmp_path / "out/metrics.md").read_text()
     assert not any(row["question"] in written for row in rows)
+
+
+def test_scans_without_text_are_measured_without_bm25(tmp_path):
+    folder = tmp_path / "slice"
+    (folder / "documents").mkdir(parents=True)
+    with pymupdf.open() as scan:
+        scan.new_page(width=60, height=40)
+        scan.save(folder / "documents" / "scan.pdf")
+    row = {
+        "doc_id": "scan.pdf",
+        "question": "What?",
+        "answer": "That",
+        "evidence_pages": "[1]",
+        "evidence_sources": "[]",
+    }
+    (folder / "samples.json").write_text(json.dumps([row]))
+    arguments = (folder, tmp_path / "work", tmp_path / "out")
+    with pytest.raises(ValueError, match="has a text layer"):
+        evaluate_realdocs(*arguments, [("bm25", {})], dpi=40, progress=False)
+    metrics = evaluate_realdocs(*arguments, [(Toy.name, {}), ("bm25", {})], dpi=40, progress=False)
+    assert list(metrics["retrieval"]) == ["toy"]
+    assert "Left out: bm25, as no page has a text layer" in (tmp_path / "out/metrics.md").read_text()

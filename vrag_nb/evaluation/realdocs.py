@@ -10,6 +10,7 @@ a table, neither with a word of a document or a question, so that they can be ke
 
 *In document* ranks the pages of the question's own document, the setting of the data set; *whole corpus* ranks all
 pages. Of several retrievers the fusion is measured too (`retrieval.fusion`), under their names joined by " + ".
+BM25 is left out, which both files say (`run.left_out`), where no page has a text layer and it reads no print itself.
 Questions without gold pages are left out, and so are those whose document or gold page is not in the corpus
 (counted as `run.questions_without_page`). The query is the question as it is written.
 
@@ -32,6 +33,7 @@ from vrag_nb.evaluation.report import estimate_text, markdown_table, print_table
 from vrag_nb.files import write_json, write_text
 from vrag_nb.provenance import provenance
 from vrag_nb.records import Question, read_pages
+from vrag_nb.retrieval.bm25 import words
 from vrag_nb.retrieval.building import build_index
 from vrag_nb.retrieval.embedders import load_embedder
 from vrag_nb.retrieval.engine import SearchEngine
@@ -57,7 +59,8 @@ def evaluate_realdocs(
 
     retrievers: registered embedder names with the options of `load_embedder` (`checkpoint`, `batch_size`, ...); a name
     that occurs twice is told apart by a number. Raises FileNotFoundError when `folder` is not the data set's, and
-    ValueError for an unknown retriever or when no question has a gold page in the corpus.
+    ValueError for an unknown retriever, when no question has a gold page in the corpus, or when BM25 alone is to
+    search pages without text.
     """
     documents, samples = Path(folder) / "documents", Path(folder) / "samples.json"
     if not documents.is_dir() or not samples.is_file():
@@ -69,6 +72,7 @@ def evaluate_realdocs(
     seconds["prepare"] = round(time.perf_counter() - started, 3)
     read, bad = read_mmlongbench(samples)
     questions, missing = _answerable_here(read, work)
+    named, left_out = _able(named, work)
     retrieval: dict[str, dict[str, dict[str, Any]]] = {}
     engines: dict[str, SearchEngine] = {}
     for name, (kind, options) in named.items():
@@ -86,6 +90,7 @@ def evaluate_realdocs(
     about = {"seed": seed, **provenance(), "seconds": seconds, "dpi": dpi}
     about |= {"documents": report.documents, "pages": report.pages, "skipped_files": len(report.skipped)}
     about |= {"questions": len(questions), "questions_without_page": missing, "bad_rows": len(bad)}
+    about |= {"left_out": left_out}
     metrics = {"retrieval": retrieval, "run": about}
     write_text(Path(out) / "metrics.md", realdocs_markdown(metrics))
     write_json(Path(out) / "metrics.json", metrics)
@@ -96,6 +101,7 @@ def evaluate_realdocs(
 def realdocs_markdown(metrics: Mapping[str, Any]) -> str:
     """The figures as a markdown table."""
     note = "Recall of gold pages with the question as the query; 95% bootstrap interval over questions."
+    note += "".join(f"\n\nLeft out: {why}." for why in metrics["run"].get("left_out", []))
     return f"# Real documents\n\n{_title(metrics)}.\n\n{markdown_table(*_table(metrics['retrieval']))}\n\n{note}\n"
 
 
@@ -107,6 +113,21 @@ def _named(retrievers: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, tup
         number = sum(other == kind for other, _ in named.values()) + 1
         named[kind if number == 1 else f"{kind}-{number}"] = (kind, options)
     return named
+
+
+def _able(
+    named: dict[str, tuple[str, Mapping[str, Any]]], corpus: Path
+) -> tuple[dict[str, tuple[str, Mapping[str, Any]]], list[str]]:
+    """The retrievers that can search this corpus, and a line on each that cannot: known before hours of embedding."""
+    if any(words(page.text) for page in read_pages(corpus)):
+        return named, []
+    without = [
+        name for name, (kind, options) in named.items() if kind == "bm25" and options.get("ocr", "never") == "never"
+    ]
+    if len(without) == len(named):
+        raise ValueError(f"no page of {corpus} has a text layer, so bm25 cannot search it: use a visual retriever, too")
+    able = {name: one for name, one in named.items() if name not in without}
+    return able, [f"{name}, as no page has a text layer" for name in without]
 
 
 def _answerable_here(questions: Sequence[Question], corpus: Path) -> tuple[list[Question], int]:
