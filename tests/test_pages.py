@@ -260,8 +260,9 @@ def make_tiff(path: Path, shades: list[int], size: tuple[int, int] = (20, 30)) -
 
 
 def test_what_the_machine_failed_is_tried_again(tmp_path, monkeypatch):
+    (tmp_path / "none").touch()  # no folder
     block = Block(make_tiff(tmp_path / "a.tif", [1, 2]), "a", 1, 2, tmp_path / "none", RenderSettings())
-    assert [(page.retry, "No such file" in page.error) for page in render_block(block)] == [(True, True)] * 2
+    assert [(page.retry, "File exists" in page.error) for page in render_block(block)] == [(True, True)] * 2
     (tmp_path / "broken.tif").write_bytes((tmp_path / "a.tif").read_bytes()[:200])
     [page, *_] = render_block(replace(block, source=tmp_path / "broken.tif", pages=tmp_path))
     assert page.error
