@@ -27,6 +27,7 @@ from PIL import Image as PILImage
 
 from vrag_nb.agent import actions, geometry
 from vrag_nb.loading import fingerprint_folder
+from vrag_nb.records import without_surrogates
 
 Frame = Literal["absolute", "normalised-1000", "raw"]  # shown pixels, 0 to 1000, page pixels of what is shown
 
@@ -115,14 +116,15 @@ class Generation:
 
     @classmethod
     def failed(cls, error: str) -> Generation:
-        return cls(text="", finish_reason="error", error=error)
+        return cls(text="", finish_reason="error", error=without_surrogates(error))
 
     def storable(self) -> Generation:
         """This generation without lone surrogates, which no file can hold; an error where its log-probabilities are no
         numbers, as those of a model that has diverged."""
         if not all(map(math.isfinite, self.logprobs)):
             return Generation.failed("the model's log-probabilities are not finite: have its weights diverged?")
-        return replace(self, text=self.text.encode("utf-8", "replace").decode("utf-8"))
+        error = None if self.error is None else without_surrogates(self.error)
+        return replace(self, text=without_surrogates(self.text), error=error)
 
 
 def check_sampling(temperature: float, top_p: float, max_new_tokens: int) -> None:

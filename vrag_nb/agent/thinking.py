@@ -11,6 +11,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from vrag_nb.records import without_surrogates
+
 Span = tuple[int, int]  # from, to: positions in the text
 
 # Same length before and after, so that a position in the translated text is a position in the original.
@@ -21,7 +23,7 @@ _OTHERS_TURN = re.compile(r"<\|im_(?:start|end)\|>|<\|endoftext\|>|</?tool_respo
 
 def own_turn(text: str) -> str:
     """The text up to where another's turn begins, without lone surrogates, which are no text."""
-    text = text.encode("utf-8", "replace").decode("utf-8")
+    text = without_surrogates(text)
     match = _OTHERS_TURN.search(text)
     return text[: match.start()] if match else text
 

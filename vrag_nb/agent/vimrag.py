@@ -134,14 +134,15 @@ class VimRAG:
         environment, memorising, node = self.environment, session.memorising, session.node
         seeds = [turn_seed(self.seed, session.uid, session.steps)]
         [generation] = generate_safely(self.policy, [session.conversation], seeds)
-        if environment.accept(session, generation) is None:
+        environment.receive(session, generation)
+        if session.done:
             return
         turn, step = session.turns[-1], session.steps - 1
         reply = turn.memory.replies[-1] if memorising and turn.memory else None
         thought = (reply or turn).thought
         if thought:
             yield Event("think", step, thought)
-        environment.observe(session, environment.search(session) if environment.wants_search(session) else [])
+        environment.carry_out(session, environment.search(session) if environment.wants_search(session) else [])
         if session.error is not None:
             return
         yield from _memorised(session, reply, node, step) if reply is not None else _acted(session, turn, step)
