@@ -29,6 +29,7 @@ from vrag_nb.agent import actions, geometry
 from vrag_nb.loading import fingerprint_folder
 from vrag_nb.records import without_surrogates
 
+FinishReason = Literal["action", "stop", "length", "error"]
 Frame = Literal["absolute", "normalised-1000", "raw"]  # shown pixels, 0 to 1000, page pixels of what is shown
 
 
@@ -110,7 +111,7 @@ class Generation:
     text: str
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
-    finish_reason: Literal["action", "stop", "length", "error"] = "stop"
+    finish_reason: FinishReason = "stop"
     prompt_tokens: int = 0
     error: str | None = None
 
