@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeGuard
 
 import httpx
 import openai
@@ -219,7 +219,8 @@ def _logprobs(logprobs: Any) -> list[float]:
     """Every token's, or none where one is missing."""
     tokens = logprobs.get("content") if isinstance(logprobs, dict) else None
     values = [token.get("logprob") if isinstance(token, dict) else None for token in tokens or []]
-    return [float(value) for value in values] if all(map(_is_number, values)) else []
+    known = [float(value) for value in values if _is_number(value)]
+    return known if len(known) == len(values) else []
 
 
 def _count(usage: Any, name: str) -> int:
@@ -227,7 +228,7 @@ def _count(usage: Any, name: str) -> int:
     return int(value) if _is_number(value) and 0 <= value < math.inf else 0
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: Any) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
