@@ -91,8 +91,8 @@ def _another_kind(base: Mapping[str, Any], changes: Any) -> bool:
 def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """`base` with `changes`: mappings merged field by field, apart from those replaced as a whole.
 
-    A retriever or policy of another kind is not given the options of the one before, nor a retriever its checkpoint, and
-    an agent of another kind is not evaluated as the systems of the one before.
+    A retriever or policy of another kind is not given the options of the one before, nor a retriever its checkpoint.
+    An agent of another kind is not evaluated as the systems of the one before.
     """
     merged = dict(base)
     if agent_kind(changes.get("agent", base.get("agent", {}))) != agent_kind(base.get("agent", {})):

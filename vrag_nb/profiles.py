@@ -8,9 +8,9 @@
 A profile is read from the `profiles:` of a YAML file. `extends: NAME` takes over another profile and changes the fields
 it names; `options`, `sizes`, `narrated` and `experts` are replaced whole: what one class takes another does not know.
 Likewise an `agent` of another kind replaces the whole part and the systems that were evaluated beside the former one,
-and a retriever or policy of another kind is given nothing that belonged to the one before. Unknown fields are errors. Paths are relative to the
-repository. A larger machine is another profile, never another branch of code: nothing here or elsewhere asks for a
-profile's name.
+and a retriever or policy of another kind is given nothing that belonged to the one before. Unknown fields are errors.
+Paths are relative to the repository. A larger machine is another profile, never another branch of code: nothing here or
+elsewhere asks for a profile's name.
 """
 
 from __future__ import annotations
