@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,6 +23,7 @@ from vrag_nb.agent.rollout import rollout
 from vrag_nb.agent.trajectory import Observation, Trajectory, TrajectoryLog, read_trajectories, write_trajectories
 from vrag_nb.agent.vimrag import VimRAG
 from vrag_nb.agent.vrag import VRAG
+from vrag_nb.evaluation.per_question import conduct
 from vrag_nb.records import Hit
 
 NANO = {"min_pixels": 96 * 784, "max_pixels": 168 * 784}
@@ -409,3 +411,17 @@ def test_what_a_policy_says_wrongly_of_its_turn_is_an_error_of_it(tiny_corpus: P
     for ask in asks:
         found = ask("What?")
         assert (found.status, "parser: " in found.error) == ("error", True)
+
+
+def test_a_reply_that_was_cut_off_is_told_recorded_and_counted(environment: Environment) -> None:
+    session = environment.start(make_question("u1"))
+    for said in (Generation("I think and", finish_reason="length"), Generation(SEARCH, finish_reason="action")):
+        environment.advance([session], [said])
+    trajectory = environment.finish(session)
+    first, second = trajectory.turns
+    assert first.notices[0].startswith("Your reply was cut off because it was too long: be brief. Invalid action: ")
+    assert (first.finish_reason, second.finish_reason) == ("length", "action")
+    assert conduct(trajectory)["cut_off_rate"] == 0.5
+    assert replay(trajectory, environment.pages) == []
+    old = json.loads(trajectory.model_dump_json(exclude={"turns": {"__all__": {"finish_reason"}}}))
+    assert "cut_off_rate" not in conduct(Trajectory.model_validate(old))

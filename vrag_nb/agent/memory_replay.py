@@ -30,10 +30,11 @@ def contexts(trajectory: Trajectory, pages: Pages) -> list[Conversation]:
     read: list[Conversation] = []
     for turn in trajectory.turns:
         replies = turn.memory.replies if turn.memory else []
-        first = [(turn.text, turn.token_ids, turn.memory.action)] if turn.memory else []
-        for text, ids, action in [*first, *((reply.text, reply.token_ids, reply.action) for reply in replies)]:
+        first = [(turn, turn.memory.action)] if turn.memory else []
+        for one, action in [*first, *((reply, reply.action) for reply in replies)]:
             read.append(session.conversation)
             environment.parse = _recorded(action)
-            environment.accept(session, Generation(text, ids))
+            said = Generation(one.text, one.token_ids, finish_reason=one.finish_reason or "stop")
+            environment.accept(session, said)
             environment.observe(session, turn.hits)
     return read

@@ -105,6 +105,7 @@ class Generation:
     logprobs: for each id, the model's log-probability at temperature 1, before any truncation of the distribution.
     finish_reason: "action" (a closing action tag), "stop" (end of turn), "length" (token limit), "error".
     prompt_tokens: length of the prompt in tokens, image tokens included; 0 where unknown.
+    redrawn: whether its box was drawn by another model, which was asked; None where none was.
     error: why there is no generation; errors stay with their sample.
     """
 
@@ -113,6 +114,7 @@ class Generation:
     logprobs: list[float] = field(default_factory=list)
     finish_reason: FinishReason = "stop"
     prompt_tokens: int = 0
+    redrawn: bool | None = None
     error: str | None = None
 
     @classmethod
