@@ -87,7 +87,7 @@ class ChatEndpoint:
         """Where is asked, without what may be a secret in it."""
         url = httpx.URL(self.base_url)
         port = f":{url.port}" if url.port else ""
-        return f"{url.scheme}://{url.host}{port}{url.path.rstrip('/')}/chat/completions"
+        return f"{url.scheme}://{url.host}{port}{self.without_key(url.path.rstrip('/'))}/chat/completions"
 
     def ask(self, **request: Any) -> Said:
         """The model's turn. Raises EndpointError."""
@@ -111,12 +111,12 @@ class ChatEndpoint:
             raw: Any = self._client.chat.completions.with_raw_response.create(**request)
             return read_said(_json_of(raw.http_response))
         except EndpointError as error:
-            raise type(error)(self.without_key(f"{error} (asked {self.address})")) from None
+            raise type(error)(f"{self.without_key(str(error))} (asked {self.address})") from None
         except Exception as error:  # of the client, or of an answer that nobody thought of
             cause = f" ({error.__cause__})" if error.__cause__ else ""
             check = next((words for kind, words in _CHECKS if isinstance(error, kind)), "")
             asked = f" (asked {self.address}: {check})" if check else ""
-            raise EndpointError(self.without_key(f"{type(error).__name__}: {error}{cause}{asked}")) from None
+            raise EndpointError(self.without_key(f"{type(error).__name__}: {error}{cause}") + asked) from None
 
 
 def endpoint_key(api_key_env: str | None, api_key: str | None = None) -> str:

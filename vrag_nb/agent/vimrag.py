@@ -181,8 +181,8 @@ def _acted(session: MemorySession, turn: Turn, step: int) -> Iterator[Event]:
 def _searched(turn: Turn, step: int, images: list[PILImage.Image]) -> Event:
     memory = turn.memory
     assert memory is not None
-    parents, shown = tuple(memory.action.parents or ()), {"hits": turn.hits, "images": images}
-    return Event("search", step, turn.action.query or "", memory.node, parents, offered=memory.offered, **shown)
+    query, parents = turn.action.query or "", tuple(memory.action.parents or ())
+    return Event("search", step, query, memory.node, parents, hits=turn.hits, offered=memory.offered, images=images)
 
 
 def _memorised(session: MemorySession, reply: Reply, node: str, step: int) -> Iterator[Event]:

@@ -23,8 +23,8 @@ from vrag_nb.files import write_json, write_text
 
 Estimate = Mapping[str, Any]  # {value, low, high, n}
 UNBROKEN = 240  # columns of what is no terminal
-BEHAVIOUR = ("turns", "searches", "crops", "invalid_action_rate", "cut_off_rate", "forced_rate", "finish_rate")
-BEHAVIOUR += ("gold_pages_seen",)
+_ACTED = ("turns", "searches", "crops", "invalid_action_rate", "cut_off_rate")
+BEHAVIOUR = (*_ACTED, "forced_rate", "finish_rate", "gold_pages_seen")
 
 
 def write_report(out: Path, metrics: Mapping[str, Any], trajectories: Mapping[str, Sequence[Trajectory]]) -> None:
