@@ -159,7 +159,7 @@ def test_ask_streams_vimrag(file: Path, capsys: pytest.CaptureFixture[str]) -> N
             "1       ·  so",
             "1  search  page two of alpha",
             "          is a, after root",
-            "          looks at alpha_2, beta_2",
+            "          looks at alpha_2 (Picture 1), beta_2 (Picture 2)",
             "2       ·  so",
             "2   notes  page two is here",
             "          remembers alpha_2 (224 x 112 px)",

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from conftest import PAGE_IDS, SLIDE, RankedEngine, ScriptedPolicy, make_question
@@ -13,10 +17,13 @@ from vrag_nb.agent.environment import Environment, replay
 from vrag_nb.agent.geometry import View
 from vrag_nb.agent.observers import Session, Settings
 from vrag_nb.agent.pages import PageStore
-from vrag_nb.agent.policy import Generation, Image, Text
+from vrag_nb.agent.policy import Conversation, Generation, Image, Text
 from vrag_nb.agent.prompting import load_prompt, prompt_names
+from vrag_nb.agent.rollout import rollout
 from vrag_nb.agent.trajectory import Observation, Trajectory, TrajectoryLog, read_trajectories, write_trajectories
+from vrag_nb.agent.vimrag import VimRAG
 from vrag_nb.agent.vrag import VRAG
+from vrag_nb.evaluation.per_question import conduct
 from vrag_nb.records import Hit
 
 NANO = {"min_pixels": 96 * 784, "max_pixels": 168 * 784}
@@ -368,3 +375,53 @@ def test_vrag_reports_a_failing_policy(tiny_corpus: Path, engine: RankedEngine) 
     events = list(VRAG(ScriptedPolicy(fail), engine, tiny_corpus, "nano", **NANO).stream("What?"))
     assert [event.kind for event in events] == ["error", "end"]
     assert "no memory" in events[0].text
+
+
+@pytest.mark.parametrize("batched", [True, False])
+def test_half_a_character_in_an_error_ends_one_session(tiny_corpus: Path, tmp_path: Path, batched: bool) -> None:
+    """A file can hold no lone surrogate: of an endpoint's refusal, a search's or an observation's."""
+    half = "no \ud83d"
+
+    class Says(ScriptedPolicy):
+        def generate(self, conversations: Sequence[Conversation], seeds: object = None) -> list[Generation]:
+            return [Generation("", error=half) for _ in conversations]
+
+    def breaks(*_: object) -> list[object]:
+        raise RuntimeError(half)
+
+    says, searches = Says(lambda _: ""), ScriptedPolicy(lambda _: "<search>a</search>")
+    engine = RankedEngine()
+    tried = [(says, engine, {}), (searches, SimpleNamespace(search=breaks), {}), (searches, engine, {"search": breaks})]
+    for number, (policy, searched, observers) in enumerate(tried):
+        policy.batched = batched
+        environment = Environment(searched, tiny_corpus, Settings(), "vrag", observers=observers)
+        [found] = rollout(policy, environment, [make_question("q")], tmp_path / f"{number}.jsonl", progress=False)
+        assert found.error.endswith("no ?")
+        assert [one.error for one in read_trajectories(tmp_path / f"{number}.jsonl")] == [found.error]
+
+
+def test_what_a_policy_says_wrongly_of_its_turn_is_an_error_of_it(tiny_corpus: Path, engine: RankedEngine) -> None:
+    class Says(ScriptedPolicy):
+        def generate(self, conversations: Sequence[Conversation], seeds: object = None) -> list[Generation]:
+            wrong: Any = {"logprobs": [None], "prompt_tokens": "many"}
+            return [Generation("<answer>1</answer>", **wrong) for _ in conversations]
+
+    policy = Says(lambda _: "")
+    asks = [VRAG(policy, engine, tiny_corpus).run, VimRAG(policy=policy, engine=engine, corpus=tiny_corpus).ask]
+    for ask in asks:
+        found = ask("What?")
+        assert (found.status, "parser: " in found.error) == ("error", True)
+
+
+def test_a_reply_that_was_cut_off_is_told_recorded_and_counted(environment: Environment) -> None:
+    session = environment.start(make_question("u1"))
+    for said in (Generation("I think and", finish_reason="length"), Generation(SEARCH, finish_reason="action")):
+        environment.advance([session], [said])
+    trajectory = environment.finish(session)
+    first, second = trajectory.turns
+    assert first.notices[0].startswith("Your reply was cut off because it was too long: be brief. Invalid action: ")
+    assert (first.finish_reason, second.finish_reason) == ("length", "action")
+    assert conduct(trajectory)["cut_off_rate"] == 0.5
+    assert replay(trajectory, environment.pages) == []
+    old = json.loads(trajectory.model_dump_json(exclude={"turns": {"__all__": {"finish_reason"}}}))
+    assert "cut_off_rate" not in conduct(Trajectory.model_validate(old))

@@ -220,6 +220,8 @@ PIECES += ["<function=", "<parameter=", "</parameter>", "</function>", "memorize
 @example("<tool_call>" + '{"a":' * 10_000)
 @example("{" + "'" * 999)
 @example('<tool_call>{"name": "add_search_node", "arguments": {"query": "\\ud800"}}</tool_call>')
+@example('<tool_call>{"name": "add_search_node", "arguments": {"query": 0x' + "F" * 5_000 + "}}")
+@example("{0x" + "F" * 5_000 + ": 1}")
 def test_no_text_is_too_strange(text: str) -> None:
     thought, action = parse(text)
     MemoryAction.model_validate_json(action.model_dump_json())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import io
+import re
 import sys
 import threading
 import time
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import RankedEngine, make_question, serving
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
 from PIL import Image as PILImage
 from transformers import AutoModelForImageTextToText, AutoProcessor, LogitsProcessor, LogitsProcessorList
@@ -26,7 +27,7 @@ from vrag_nb.agent.encoding import ChatEncoder
 from vrag_nb.agent.environment import Environment, replay
 from vrag_nb.agent.observers import Settings
 from vrag_nb.agent.openai_policy import OpenAIPolicy
-from vrag_nb.agent.policy import Conversation, Image, Message, Text
+from vrag_nb.agent.policy import Conversation, Generation, Image, Message, Text
 from vrag_nb.agent.rollout import rollout
 from vrag_nb.agent.transformers_policy import TransformersPolicy, _SeededGumbel
 from vrag_nb.agent.vllm_policy import VLLMPolicy
@@ -400,6 +401,38 @@ async def dripping() -> AsyncIterator[bytes]:
         await asyncio.sleep(0.05)
 
 
+# What passes, told inside of an answer with status 200.
+PASSING: dict[str, Any] = {
+    "a number in words": {"error": {"message": "later", "code": "429"}},
+    "a name": {"error": {"message": "Rate limit reached", "code": "rate_limit_exceeded"}},
+    "words alone": {"error": "overloaded"},
+    "in the choice": {"choices": [{"error": {"code": 502}, "finish_reason": "error", "message": {"content": ""}}]},
+    "nothing": Response(b"", media_type="application/json"),
+    "no text": Response(b"\xff\xfe", media_type="application/json"),
+}
+
+
+def answering(**message: Any) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "finish_reason": "stop", "message": {"content": None, **message}}]}
+
+
+FUNCTION = {"name": "add_search_node", "arguments": '{"query": "q"}'}
+RULES = 'End with <answer>9</answer> or </think> <tool_call>{"name": "add_answer_node"}</tool_call><|im_end|> {'
+ODD: dict[str, Any] = {
+    "no type": answering(tool_calls=[{"function": FUNCTION}]),
+    "type null": answering(tool_calls=[{"type": None, "function": FUNCTION}]),
+    "no list": answering(tool_calls={"type": "", "function": FUNCTION}),
+    "the older form": answering(function_call=FUNCTION),
+    "thinks of rules": answering(content="<search>a</search>", reasoning_content=RULES),
+    "thinks of rules, calls": answering(tool_calls=[{"function": FUNCTION}], reasoning=RULES),
+    "thinks of rules alone": answering(reasoning_content=RULES),
+    "counts oddly": {**answering(content="<answer>1</answer>"), "usage": {"prompt_tokens": "many"}},
+    "a choice of no list": {"choices": {"a": 1}},
+}
+ODD["likely nothing"] = answering(content="<answer>1</answer>")
+ODD["likely nothing"]["choices"][0]["logprobs"] = {"content": [{"token": "a", "logprob": None}]}
+
+
 class Endpoint:
     """A local endpoint: its models say what tests need, its requests are kept."""
 
@@ -421,6 +454,14 @@ class Endpoint:
         if behaviour == "recovers inside" and self.failures < 2:
             self.failures += 1
             return {"error": {"message": "Provider returned error", "code": 429}}
+        if behaviour in PASSING:
+            self.failures += 1
+            if self.failures == 1:
+                return PASSING[behaviour]
+        if behaviour in ODD:
+            return ODD[behaviour]
+        if behaviour == "no empty turns" and not all(one["content"].strip() for one in body["messages"]):
+            return JSONResponse({"error": {"message": "a message must not be empty"}}, status_code=400)
         if behaviour == "never":
             return {"error": {"message": "no credit is left", "code": 402}}
         if behaviour == "filtered":
@@ -542,7 +583,7 @@ def test_thoughts_and_calls_from_elsewhere_come_back_into_the_text(endpoint: End
         [generation] = OpenAIPolicy(model, endpoint.url, api_key_env=None, **options).generate([SHORT])
         return generation.text, generation.finish_reason
 
-    thought = "<think>Is it </search>?</think>\n"  # the tag it quotes ends nothing
+    thought = "<think>Is it \u2039/search>?</think>\n"  # the tag it quotes ends nothing
     assert said("thinks <search>a</search> b") == (f"{thought}<search>a</search>", "action")
     assert said("thinks <tool_call>{}") == (f"{thought}<tool_call>{{}}</tool_call>", "action")
     assert said("thinks <think>x</think><answer>7") == ("<think>x</think><answer>7</answer>", "action")
@@ -634,7 +675,81 @@ def test_an_error_inside_of_an_answer_is_told_or_asked_again(endpoint: Endpoint)
     [found] = OpenAIPolicy("never", endpoint.url, api_key_env=None).generate([SHORT])
     assert "no credit is left" in (found.error or "")
     [found] = OpenAIPolicy("filtered", endpoint.url, api_key_env=None).generate([SHORT])
-    assert found.error == "ValueError: the endpoint broke the turn off: content_filter not that"
+    assert "the endpoint broke the turn off: content_filter not that" in str(found.error)
+
+
+@pytest.mark.parametrize("busy", PASSING)
+def test_an_endpoint_that_is_busy_in_any_words_is_asked_again(endpoint: Endpoint, busy: str) -> None:
+    endpoint.failures = 0
+    [found] = OpenAIPolicy(busy, endpoint.url, api_key_env=None, retries=1).generate([SHORT])
+    assert (found.error, found.text, endpoint.failures) == (None, "<answer>42</answer>", 2)
+
+
+@pytest.mark.parametrize("form", ["no type", "type null", "no list", "the older form", "thinks of rules, calls"])
+def test_calls_are_read_in_every_form(endpoint: Endpoint, form: str) -> None:
+    [found] = OpenAIPolicy(form, endpoint.url, api_key_env=None).generate([SHORT])
+    assert (memory_actions.parse(found.text)[1].query, found.finish_reason) == ("q", "action")
+
+
+def test_what_an_endpoint_calls_thought_is_no_action(endpoint: Endpoint) -> None:
+    def said(model: str) -> Generation:
+        [found] = OpenAIPolicy(model, endpoint.url, api_key_env=None).generate([SHORT])
+        return found
+
+    thought, action = actions.parse(said("thinks of rules").text)
+    assert action == actions.Action(kind="search", query="a")
+    assert thought.startswith("End with \u2039answer>9")
+    only = said("thinks of rules alone").text
+    assert (actions.parse(only)[1].kind, memory_actions.parse(only)[1].kind) == ("invalid", "invalid")
+
+
+def test_odd_numbers_and_empty_turns_are_no_errors(endpoint: Endpoint) -> None:
+    for odd in ("counts oddly", "likely nothing"):
+        [found] = OpenAIPolicy(odd, endpoint.url, api_key_env=None).generate([SHORT])
+        assert (found.error, found.logprobs, found.prompt_tokens) == (None, [], 0)
+    silent = [*SHORT, Message("assistant", (Text(""),)), user("Invalid action.")]
+    [found] = OpenAIPolicy("no empty turns", endpoint.url, api_key_env=None).generate([silent])
+    assert (found.error, endpoint.requests[-1]["messages"][-2]["content"]) == (None, "(no words)")
+
+
+@pytest.mark.parametrize(
+    ("model", "beyond", "words"),
+    [
+        ("plain", "/no/v1", "(asked {}/no/v1/chat/completions: is the model named rightly, and does base_url lead to"),
+        ("a choice of no list", "", "without a choice (asked {}/chat/completions)"),
+        ("page", "", "no chat completion: is base_url its address? (asked {}/chat/completions)"),
+    ],
+)
+def test_an_error_says_where_was_asked_and_what_to_check(
+    endpoint: Endpoint, model: str, beyond: str, words: str
+) -> None:
+    secretly = endpoint.url.replace("http://", "http://me:word@")
+    [found] = OpenAIPolicy(model, secretly + beyond, api_key_env=None, retries=0).generate([SHORT])
+    assert words.format(endpoint.url) in str(found.error)
+    assert "word" not in str(found.error)
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ({"base_url": "127.0.0.1:8000/v1"}, "base_url is '127.0.0.1:8000/v1': it should be an address such as http://"),
+        ({"base_url": "http://me:word@127.0.0.1:x/v1"}, "base_url: it should be"),
+        ({"timeout": "20"}, "timeout is '20': it should be a number of seconds"),
+        ({"retries": -1}, "retries is -1: "),
+    ],
+)
+def test_an_endpoint_that_cannot_be_asked_is_refused_at_once(option: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match="^" + re.escape(words)):
+        OpenAIPolicy("m", **{"base_url": "http://127.0.0.1:9/v1", "api_key_env": None, **option})
+
+
+@pytest.mark.parametrize("key", ["sk-one\nsk-two", "sk-one\x01", "sk-\u00fcber", "sk-\u2026"])
+def test_a_key_that_no_header_can_carry_is_refused_unquoted(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    monkeypatch.setenv("ODD_KEY", key)
+    for given, name in (({"api_key_env": "ODD_KEY"}, "ODD_KEY"), ({"api_key": key}, "api_key")):
+        with pytest.raises(ValueError, match=name) as caught:
+            OpenAIPolicy("m", "http://127.0.0.1:9/v1", **given)
+        assert "sk-" not in str(caught.value)
 
 
 def test_an_answer_that_comes_drop_by_drop_is_not_waited_for(endpoint: Endpoint) -> None:

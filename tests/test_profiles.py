@@ -282,6 +282,27 @@ def test_a_profile_names_the_agents_protocol(file: Path, tiny_corpus: Path) -> N
         load_profile("base", file).memory_settings()
 
 
+def test_what_is_evaluated_follows_the_agent_unless_a_profile_says(file: Path) -> None:
+    """A VimRAG profile that extends VRAG's once paid for VRAG's systems, and for none of its own."""
+    add(
+        file,
+        "  told:\n    extends: base\n    evaluation: {systems: [vanilla_top1, agent], seed: 3}\n"
+        "  more:\n    extends: told\n    agent: {padding: 9}\n"
+        "  memory:\n    extends: told\n    agent: {kind: vimrag}\n"
+        "  graph:\n    extends: memory\n    agent: {memory: graph}\n"
+        "  named:\n    extends: told\n    agent: {kind: vimrag}\n    evaluation: {systems: [vimrag]}\n"
+        "  none:\n    extends: told\n    evaluation: {systems: []}\n",
+    )
+    beside = ["no_retrieval", "vanilla_top1", "vanilla_top3"]
+    expected = {"base": [*beside, "agent"], "more": ["vanilla_top1", "agent"], "named": ["vimrag"], "none": []}
+    expected |= {"memory": [*beside, "vimrag"], "graph": [*beside, "vimrag_graph"]}
+    assert {name: load_profile(name, file).evaluation.systems for name in expected} == expected
+    assert load_profile("memory", file).evaluation.seed == 3
+    for name in profile_names():  # the repository's own
+        shipped = load_profile(name)
+        assert shipped.evaluation.systems[-1].startswith("vimrag" if shipped.agent.kind == "vimrag" else "agent")
+
+
 def test_a_profiles_defaults_are_those_of_the_task() -> None:
     assert MemorySettings(**VimRAGPart(kind="vimrag").model_dump(exclude={"prompt"})) == MemorySettings()
     assert Settings(**VRAGPart().model_dump(exclude={"prompt"})) == Settings()

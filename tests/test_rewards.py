@@ -209,6 +209,16 @@ STRANGE = {  # replies with status 200 that are no chat completion
 }
 
 
+ENDS = "I end with <judge>True</judge> or <judge>False</judge>"
+WORDS: dict[str, tuple[Any, str]] = {  # what a judge says whatever it is asked, and why it ends
+    "cut off": (f"{ENDS}, so", "length"),
+    "filtered": (ENDS, "content_filter"),
+    "only thinks": (f"<think>{ENDS}.</think> Well.", "stop"),
+    "thinks": (f"<think>{ENDS}.</think><judge>true</judge>", "stop"),
+    "parts": ([{"type": "text", "text": "<judge>"}, {"type": "text", "text": "True</judge>"}], "stop"),
+}
+
+
 class Court:
     """A local endpoint: the model's name says how it judges."""
 
@@ -229,9 +239,13 @@ class Court:
             return JSONResponse({"error": {"message": f"no {request.headers['authorization']}"}}, status_code=401)
         if body["model"] in STRANGE:
             return STRANGE[body["model"]]
+        if body["model"] == "busy inside" and self.busy:
+            self.busy -= 1
+            return {"error": {"message": "later", "code": 429}}
         right = "Answer: 42" in prompt
         said = "I cannot say" if body["model"] == "vague" else f"Well.\n<judge>{right}</judge>"
-        choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": said}}
+        said, reason = WORDS.get(body["model"], (said, "stop"))
+        choice = {"index": 0, "finish_reason": reason, "message": {"role": "assistant", "content": said}}
         base = {"id": "x", "object": "chat.completion", "created": 0, "model": body["model"]}
         counts = (None, None) if body["model"] == "uncounted" else (11, 2)
         usage = {"prompt_tokens": counts[0], "completion_tokens": counts[1], "total_tokens": 13}
@@ -270,6 +284,20 @@ def test_a_reply_that_is_no_verdict_is_an_error_of_its_sample(name: str, court: 
     assert isinstance(strange, JudgeError)
     assert known == 0
     assert judge.usage.failed == 1
+
+
+@pytest.mark.parametrize("name", ["cut off", "filtered", "only thinks"])
+def test_a_verdict_that_is_only_quoted_is_none(name: str, court: tuple[Court, str], tmp_path: Path) -> None:
+    judge = Judge(name, court[1], api_key_env=None, retries=0, cache=tmp_path / "verdicts.jsonl")
+    with pytest.raises(JudgeError):
+        judge.verdict("What?", "42", "42")
+    assert not (tmp_path / "verdicts.jsonl").exists()
+
+
+def test_a_verdict_is_found_behind_a_thought_in_parts_and_after_a_wait(court: tuple[Court, str]) -> None:
+    court[0].busy = 1
+    for name in ("thinks", "parts", "busy inside"):
+        assert Judge(name, court[1], api_key_env=None, retries=1).verdict("What?", "42", "42"), name
 
 
 def test_tokens_that_are_not_counted_lose_no_verdict(court: tuple[Court, str]) -> None:

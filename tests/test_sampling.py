@@ -17,7 +17,7 @@ from vrag_nb.agent.rollout import rollout
 from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.learning.experts import Fact, GroundedPolicy, PrivilegedPlanner, told
 from vrag_nb.learning.sampled_data import card, read_conversation, write_dataset, write_sharegpt
-from vrag_nb.learning.sampling import choose, disjoint, fault
+from vrag_nb.learning.sampling import account, choose, disjoint, fault
 from vrag_nb.records import MetaInfo, Question
 
 NANO = {"min_pixels": 128 * 784, "max_pixels": 224 * 784}
@@ -145,9 +145,22 @@ def test_the_grounder_redraws_boxes_and_the_planner_keeps_what_it_cannot(environ
     found = rollout(policy, environment, questions, concurrency=1, progress=False)
     assert found[0].turns[1].action.box == (10, 20, 110, 90)
     assert found[1].turns[1].action.box != (0, 0, 9000, 9)
-    assert (policy.redrawn_boxes, policy.kept_boxes) == (1, 1)
+    assert [one.turns[1].redrawn for one in found] == [True, False]
+    assert account("both", found)["boxes"] == "1 redrawn, 1 kept"
+    assert "| boxes after a grounding expert | |\n|---|---:|\n| kept | 1 |\n| redrawn | 1 |" in card(found)
+    assert "boxes" not in account("planner", [found[0].model_copy(update={"turns": []})])
     assert all("Right page, small print." in words for words in asked)
     assert found[0].policy == "privileged-planner+scripted"
+
+
+def test_a_grounder_that_fails_is_the_turns_error(environment: Environment) -> None:
+    def fails(conversation: object) -> str:
+        raise RuntimeError("bad key")
+
+    questions = [question("a", page=1)]
+    policy = GroundedPolicy(PrivilegedPlanner(questions), ScriptedPolicy(fails))
+    [found] = rollout(policy, environment, questions, progress=False)
+    assert (found.status, found.error) == ("error", "policy: grounder scripted: RuntimeError: bad key")
 
 
 @pytest.mark.parametrize("crop", [None, (100, 50, 500, 250)])

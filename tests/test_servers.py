@@ -280,7 +280,7 @@ from pathlib import Path
 pids = json.load(urllib.request.urlopen(os.environ["VRAG_SERVER_POLICY_URL"]))["pids"]
 Path(results_folder, "pids").write_text(json.dumps(pids))"""
 LOADS = """from vrag_nb.profiles import load_profile
-str(load_profile("p", Path(results_folder).parent / "runs.yaml").load_policy()._client.base_url)"""
+str(load_profile("p", Path(results_folder).parent / "runs.yaml").load_policy()._endpoint.base_url)"""
 
 
 @pytest.fixture

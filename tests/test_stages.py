@@ -20,7 +20,9 @@ from transformers import TrainerState
 from vrag_nb.agent.environment import Environment
 from vrag_nb.agent.memory_session import MemorySettings
 from vrag_nb.agent.observers import Settings
+from vrag_nb.agent.openai_policy import OpenAIPolicy
 from vrag_nb.agent.pages import PageStore
+from vrag_nb.agent.policy import Conversation, Generation
 from vrag_nb.agent.rollout import rollout
 from vrag_nb.evaluation.baselines import agent_system
 from vrag_nb.evaluation.compare import compare_policies
@@ -98,9 +100,42 @@ def test_experts_are_sampled_once_and_again_when_something_changed(
     written = (tmp_path / "sampled" / "planner.jsonl").stat().st_mtime_ns
     sample_experts(one, questions, world, tmp_path / "sampled", progress=False)
     assert (tmp_path / "sampled" / "planner.jsonl").stat().st_mtime_ns == written
-    sample_experts(one, questions[:3], world, tmp_path / "sampled", progress=False)
+    fewer = profile(tiny_corpus, tiny_vlm_folder, sampling={"experts": {"planner": {"samples": 2}}, "size": 2})
+    chosen = sample_experts(fewer, questions, world, tmp_path / "sampled", progress=False).chosen
+    assert len(read_rows(tmp_path / "sampled" / "train.parquet")) == len(chosen.trajectories) == 2
+    assert (tmp_path / "sampled" / "planner.jsonl").stat().st_mtime_ns == written
+    sample_experts(one, questions[:3], world, tmp_path / "sampled", progress=False)  # it is told fewer answers
     assert len((tmp_path / "sampled" / "planner.jsonl").read_text().splitlines()) == 6
-    assert len((tmp_path / "sampled.stale" / "planner.jsonl").read_text().splitlines()) == 8
+    assert len((tmp_path / "sampled" / "planner.stale.jsonl").read_text().splitlines()) == 8
+
+
+def test_what_an_endpoint_was_paid_for_is_kept_while_it_is_the_same_model(
+    tiny_corpus: Path, tiny_vlm_folder: Path, world: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Conversation] = []
+
+    def says(self: OpenAIPolicy, conversations: list[Conversation], seeds: object = None) -> list[Generation]:
+        asked.extend(conversations)
+        return [Generation("<answer>42</answer>" if len(one) > 1 else "<search>a</search>") for one in conversations]
+
+    monkeypatch.setattr(OpenAIPolicy, "generate", says)
+
+    def sampled(questions: int, options: dict[str, Any], **part: Any) -> int:
+        asked.clear()
+        options = {"base_url": "http://127.0.0.1:9/v1", "api_key_env": None, **options}
+        policy = {"kind": "openai", "checkpoint": "m", "options": options}
+        sampling = {"experts": {"endpoint": {"policy": policy}, "planner": {}}, **part}
+        one = profile(tiny_corpus, tiny_vlm_folder, sampling=sampling)
+        all_of_them = [question(f"q{n}", page=1) for n in range(questions)]
+        sample_experts(one, all_of_them, world, tmp_path / "sampled", progress=False)
+        return len(asked)
+
+    assert sampled(2, {}) == 4
+    assert sampled(2, {"timeout": 7, "retries": 0, "concurrency": 2}, size=1, turns=(1, 4)) == 0
+    assert sampled(3, {}) == 2  # the one that is new
+    assert sampled(3, {"temperature": 0.7}) == 6
+    assert (tmp_path / "sampled" / "endpoint.stale.jsonl").is_file()
+    assert not (tmp_path / "sampled.stale").exists()
 
 
 def test_experts_are_sampled_again_under_another_prompt(

@@ -353,6 +353,17 @@ def test_the_record_holds_everything_and_rebuilds_what_was_read(tiny_corpus: Pat
         contexts(again.model_copy(update={"graph": None}), PageStore(tiny_corpus))
 
 
+def test_a_memorising_that_was_cut_off_is_told_and_rebuilt(tiny_corpus: Path) -> None:
+    environment = make(tiny_corpus)
+    session = environment.start("What?")
+    for said in (Generation(look("a")), Generation("Well", finish_reason="length"), Generation(note("x"))):
+        environment.advance([session], [said])
+    trajectory = environment.finish(session)
+    [cut, _] = trajectory.turns[0].memory.replies if trajectory.turns[0].memory else []
+    assert (cut.finish_reason, cut.notice.startswith("Your reply was cut off")) == ("length", True)
+    assert contexts(trajectory, environment.pages)[2][-1].text.startswith("Your reply was cut off")
+
+
 def test_old_records_are_read(tiny_corpus: Path) -> None:
     _, trajectory, _ = play(make(tiny_corpus), reply())
     old = json.loads(trajectory.model_dump_json())
@@ -639,12 +650,14 @@ def test_faults_and_errors_are_events(tiny_corpus: Path) -> None:
     ]  # fmt: skip
     assert "no tool call" in found[1].text
     found = events(look("a"), look("b"), max_steps=2)
-    assert [event.kind for event in found] == ["think", "search", "graph", "think", "graph", "notice"]
-    assert found[-1].text == "no answer after 2 steps"
+    assert [event.kind for event in found] == ["think", "search", "graph", "think", "notice"]
+    assert (found[-1].text, found[-1].step) == ("no answer after 2 steps", 1)
     assert found[-1].trajectory is not None
     found = events(look("a", query="fail"))
-    assert [event.kind for event in found] == ["think", "error"]
-    assert found[-1].text == "search: RuntimeError: the index is gone"
+    assert [event.kind for event in found] == ["think", "search", "error"]
+    assert (found[1].text, found[1].node, found[1].hits) == ("fail", "a", [])
+    assert (found[-1].text, found[-1].step) == ("search: RuntimeError: the index is gone", 0)
+    assert [event.step for event in events(look("a"), note("x"))[-1:]] == [2]  # the script has ended: the third fails
 
 
 def test_what_is_asked_and_with_what(tiny_corpus: Path) -> None:

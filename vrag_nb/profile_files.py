@@ -92,8 +92,13 @@ def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
     """`base` with `changes`: mappings merged field by field, apart from those replaced as a whole.
 
     A retriever or policy of another kind is not given the options of the one before, nor a retriever its checkpoint.
+    An agent of another kind is not evaluated as the systems of the one before.
     """
     merged = dict(base)
+    if agent_kind(changes.get("agent", base.get("agent", {}))) != agent_kind(base.get("agent", {})):
+        evaluation = merged.get("evaluation")
+        if isinstance(evaluation, dict):
+            merged["evaluation"] = {name: field for name, field in evaluation.items() if name != "systems"}
     for key, value in changes.items():
         if key in _OF_A_KIND and isinstance(merged.get(key), dict) and _another_kind(merged[key], value):
             merged[key] = {name: field for name, field in merged[key].items() if name not in _OF_A_KIND[key]}

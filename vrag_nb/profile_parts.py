@@ -147,15 +147,24 @@ AgentPart = Annotated[
 ]
 
 
+def systems_of(agent: VRAGPart | VimRAGPart) -> list[str]:
+    """What is evaluated where a profile names no systems: the baselines, and the agent itself."""
+    own = "agent"
+    if isinstance(agent, VimRAGPart):
+        own = "vimrag" if agent.memory == "energy" else f"vimrag_{agent.memory}"
+    return ["no_retrieval", "vanilla_top1", "vanilla_top3", own]
+
+
 class EvaluationPart(Part):
     """questions: a file, below the corpus folder or a path of its own. limit: so many of them, drawn with `seed`.
 
-    judge: arguments of `learning.judge.Judge`, for answers that a model is to judge as well; by default learning's.
+    systems: by default those of the profile's agent (`systems_of`). judge: arguments of `learning.judge.Judge`, for
+    answers that a model is to judge as well; by default learning's.
     """
 
     questions: str = "questions.test.parquet"
     limit: int | None = Field(default=None, ge=1)
-    systems: list[str] = Field(default_factory=lambda: ["no_retrieval", "vanilla_top1", "vanilla_top3", "agent"])
+    systems: list[str] = Field(default_factory=list)
     seed: int = 0
     concurrency: int = Field(default=16, ge=1)
     judge: dict[str, Any] | None = None

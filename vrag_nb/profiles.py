@@ -7,10 +7,10 @@
 
 A profile is read from the `profiles:` of a YAML file. `extends: NAME` takes over another profile and changes the fields
 it names; `options`, `sizes`, `narrated` and `experts` are replaced whole: what one class takes another does not know.
-Likewise an `agent` of another kind replaces the whole part, and a retriever or policy of another kind is given nothing
-that belonged to the one before. Unknown fields are errors. Paths are relative to the
-repository. A larger machine is another profile, never another branch of code: nothing here or elsewhere asks for a
-profile's name.
+Likewise an `agent` of another kind replaces the whole part and the systems that were evaluated beside the former one,
+and a retriever or policy of another kind is given nothing that belonged to the one before. Unknown fields are errors.
+Paths are relative to the repository. A larger machine is another profile, never another branch of code: nothing here or
+elsewhere asks for a profile's name.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import logging
 import random
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-from pydantic import ValidationError
+from pydantic import ValidationError, model_validator
 
 from vrag_nb.loading import find_checkpoint, load_object
 from vrag_nb.paths import project_path, shown_path
@@ -37,6 +37,7 @@ from vrag_nb.profile_parts import (
     RetrieverPart,
     VimRAGPart,
     VRAGPart,
+    systems_of,
 )
 from vrag_nb.servers.addresses import with_addresses
 
@@ -76,6 +77,13 @@ class Profile(Part):
     evaluation: EvaluationPart = EvaluationPart()
     learning: LearningPart | None = None
     legible_only: bool = False
+
+    @model_validator(mode="after")
+    def _with_systems(self) -> Self:
+        if "systems" not in self.evaluation.model_fields_set:
+            named = self.evaluation.model_copy(update={"systems": systems_of(self.agent)})
+            object.__setattr__(self, "evaluation", named)  # the model is frozen for everyone else
+        return self
 
     @property
     def corpus_folder(self) -> Path:

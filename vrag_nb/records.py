@@ -46,6 +46,11 @@ def _no_boolean(page: object) -> object:
     return page
 
 
+def without_surrogates(text: str) -> str:
+    """The text with "?" for every lone surrogate, half of a character as a cut reply has it: no file can hold one."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
 def _not_blank(text: str) -> str:
     if not text.strip():
         raise ValueError("is empty: fill it in")

@@ -41,6 +41,7 @@ from vrag_nb.agent.trajectory import (
     assistant_message,
     observation_message,
     opening,
+    said_of_end,
 )
 from vrag_nb.agent.turn_taking import TurnTaking
 from vrag_nb.records import Hit, Question
@@ -109,6 +110,8 @@ class Environment(TurnTaking[Session]):
             token_ids=generation.token_ids,
             logprobs=generation.logprobs,
             prompt_tokens=generation.prompt_tokens,
+            finish_reason=generation.finish_reason,
+            redrawn=generation.redrawn,
             forced=session.forced,
         )
         session.turns.append(turn)
@@ -153,7 +156,9 @@ class Environment(TurnTaking[Session]):
             seen = observer(session, turn.action, turn.hits)
         except InvalidAction as invalid:
             turn.action = turn.action.refused(str(invalid))
-            seen = [Observation(kind="notice", text=f"Invalid action: {invalid} {self.settings.formats}")]
+            seen = [
+                Observation(kind="notice", text=f"{said_of_end(turn)}Invalid action: {invalid} {self.settings.formats}")
+            ]
         session.forced = len(session.turns) >= self.settings.max_turns
         if session.forced:
             last = seen[-1]
@@ -178,7 +183,7 @@ def replay(trajectory: Trajectory, pages: PageStore) -> list[str]:
         if session.done:
             differences.append(f"turn {turn.index}: the session had ended before it")
             break
-        environment.accept(session, Generation(turn.text))
+        environment.accept(session, Generation(turn.text, finish_reason=turn.finish_reason or "stop"))
         environment.observe(session, turn.hits)
         again = session.turns[-1]
         if session.error is not None and trajectory.status == "error":

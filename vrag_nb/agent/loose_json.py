@@ -16,6 +16,8 @@ from typing import Any
 
 import json5
 
+from vrag_nb.records import without_surrogates
+
 LONGEST = 20_000  # characters: json5 is slow, and no tool call is longer
 DEEPEST = 64  # brackets within brackets
 _CLOSER = {"{": "}", "[": "]"}
@@ -50,17 +52,17 @@ def _read(text: str | None) -> dict[str, Any] | None:
     for read in readers:
         try:
             found = read(text)
+            if isinstance(found, dict):
+                return {_encodable(str(key)): _encodable(value) for key, value in found.items()}
         except Exception:  # three parsers, each with errors of its own; what none reads is no object
             continue
-        if isinstance(found, dict):
-            return {_encodable(str(key)): _encodable(value) for key, value in found.items()}
     return None
 
 
 def _encodable(value: Any) -> Any:
     """The value without lone surrogates, which an escape can bring in and no file can hold."""
     if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode("utf-8")
+        return without_surrogates(value)
     if isinstance(value, dict):
         return {_encodable(str(key)): _encodable(one) for key, one in value.items()}
     return [_encodable(one) for one in value] if isinstance(value, list | tuple) else value

@@ -89,7 +89,10 @@ def parse(text: str) -> tuple[str, MemoryAction]:
     found = _function(call) or _object(call)
     if found is None:
         return thought, _invalid("the tool call is no JSON object that can be read.")
-    return thought, _action(found)
+    try:
+        return thought, _action(found)
+    except (ValueError, OverflowError):  # a number of thousands of digits, which Python does not write out
+        return thought, _invalid("the tool call holds a number that is too long.")
 
 
 def _first_call(text: str, thoughts: list[Span]) -> int | None:

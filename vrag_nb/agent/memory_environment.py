@@ -39,7 +39,7 @@ from vrag_nb.agent.memory_session import MemoryKind, MemorySession, MemorySettin
 from vrag_nb.agent.pages import Pages
 from vrag_nb.agent.policy import Generation, Message, Text
 from vrag_nb.agent.searching import Engine, in_words
-from vrag_nb.agent.trajectory import Observation, Turn, observation_message
+from vrag_nb.agent.trajectory import Observation, Turn, observation_message, said_of_end
 from vrag_nb.agent.turn_taking import TurnTaking
 from vrag_nb.records import Hit, Question
 
@@ -163,7 +163,7 @@ class MemoryEnvironment(TurnTaking[MemorySession]):
             raise InvalidAction(action.problem or "it cannot be read.")
         except InvalidAction as error:
             turn.action = Action(kind="invalid", query=action.query, problem=str(error))
-            notice = f"Invalid call: {error} {self.settings.formats}"
+            notice = f"{said_of_end(turn)}Invalid call: {error} {self.settings.formats}"
         turn.observation = Observation(kind="notice", text=notice)
         self._new_cycle(session, notice)
 
@@ -218,7 +218,7 @@ class MemoryEnvironment(TurnTaking[MemorySession]):
             session.graph.memorise(session.node, action.summary or "", self._items(session, action.judgements))
             return self._new_cycle(session)
         except InvalidAction as error:
-            reply.notice = f"Invalid call: {error} {self.settings.formats}"
+            reply.notice = f"{said_of_end(reply)}Invalid call: {error} {self.settings.formats}"
         session.forced = self._last_is_next(session)
         session.memorising = not session.forced
         asked = f" {self.settings.forced_text}" if session.forced else ""

@@ -13,6 +13,8 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
+from vrag_nb.agent.policy import FinishReason
+
 
 class Judgement(BaseModel):
     """What a model said of one item of a search: its label ("Picture 2"), whether to keep it, how important it is.
@@ -67,12 +69,16 @@ class Offered(BaseModel):
 
 
 class Reply(BaseModel):
-    """A generation after a search: the memorising, or a failed attempt at it with the `notice` that answered it."""
+    """A generation after a search: the memorising, or a failed attempt at it with the `notice` that answered it.
+
+    finish_reason: as a turn's.
+    """
 
     text: str
     thought: str
     action: MemoryAction
     notice: str = ""
+    finish_reason: FinishReason | None = None
     token_ids: list[int] = Field(default_factory=list)
     logprobs: list[float] = Field(default_factory=list)
     prompt_tokens: int = 0

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from vrag_nb.agent.memory_environment import MemoryEnvironment, Parser
-from vrag_nb.agent.memory_records import MemoryAction
+from vrag_nb.agent.memory_records import MemoryAction, Reply
 from vrag_nb.agent.memory_session import MemorySettings
 from vrag_nb.agent.pages import Pages
 from vrag_nb.agent.policy import Conversation, Generation
-from vrag_nb.agent.trajectory import Trajectory
+from vrag_nb.agent.trajectory import Trajectory, Turn
 
 
 def _recorded(action: MemoryAction) -> Parser:
@@ -30,10 +30,11 @@ def contexts(trajectory: Trajectory, pages: Pages) -> list[Conversation]:
     read: list[Conversation] = []
     for turn in trajectory.turns:
         replies = turn.memory.replies if turn.memory else []
-        first = [(turn.text, turn.token_ids, turn.memory.action)] if turn.memory else []
-        for text, ids, action in [*first, *((reply.text, reply.token_ids, reply.action) for reply in replies)]:
+        said: list[tuple[Turn | Reply, MemoryAction]] = [(turn, turn.memory.action)] if turn.memory else []
+        for one, action in [*said, *((reply, reply.action) for reply in replies)]:
             read.append(session.conversation)
             environment.parse = _recorded(action)
-            environment.accept(session, Generation(text, ids))
+            again = Generation(one.text, one.token_ids, finish_reason=one.finish_reason or "stop")
+            environment.accept(session, again)
             environment.observe(session, turn.hits)
     return read

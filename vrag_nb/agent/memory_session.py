@@ -112,6 +112,7 @@ def new_turn(session: MemorySession, generation: Generation, thought: str, actio
         token_ids=generation.token_ids,
         logprobs=generation.logprobs,
         prompt_tokens=generation.prompt_tokens,
+        finish_reason=generation.finish_reason,
         forced=session.forced,
         memory=MemoryTurn(action=action, node=node, remembered=session.remembered),
     )
@@ -126,6 +127,7 @@ def new_reply(generation: Generation, thought: str, action: MemoryAction) -> Rep
         token_ids=generation.token_ids,
         logprobs=generation.logprobs,
         prompt_tokens=generation.prompt_tokens,
+        finish_reason=generation.finish_reason,
     )
 
 

@@ -5,7 +5,8 @@ so the endpoint sees the same pixels. Text is all such an endpoint gives back: t
 
 Endpoints of thinking models may put the thought elsewhere (`reasoning_content` or `reasoning`), and some take tool
 calls out of the text into `tool_calls`. Both come back into the one text that is parsed: `<think>...</think>` before
-it, `<tool_call>{...}</tool_call>` after it.
+it, `<tool_call>{...}</tool_call>` after it. What the endpoint has told to be thought is never an action: tags and
+braces that it quotes stand there in signs that nobody reads as such (`thinking.quoted`).
 
 The API key is given as it is or, better, by the name of an environment variable; it is kept out of errors and records.
 """
@@ -16,20 +17,17 @@ import base64
 import hashlib
 import io
 import json
-import os
-import sys
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any, Literal
 
-from openai import DefaultHttpxClient, OpenAI
 from PIL import Image as PILImage
 
-from vrag_nb.agent import actions
+from vrag_nb.agent import actions, thinking
+from vrag_nb.agent.chat_endpoint import ChatEndpoint, EndpointError, Said, endpoint_key
 from vrag_nb.agent.policy import (
     Conversation,
+    FinishReason,
     Frame,
     Generation,
     Policy,
@@ -41,7 +39,7 @@ from vrag_nb.agent.policy import (
     grammar_of,
 )
 
-BROKEN_OFF = frozenset({"content_filter", "error", "abort"})  # reasons to end that are no end of a turn
+NOTHING_SAID = "(no words)"  # in the place of a turn without any, which endpoints refuse to be sent
 MOST_STOPS = 4  # OpenAI takes no more; what follows the closing tags of further actions is cut off here
 
 
@@ -60,7 +58,8 @@ class OpenAIPolicy(Policy):
     extra_body: anything else it should be sent. omit: fields of the request that are left out, for a model that refuses
     them (the GPT-5 family takes no temperature, top_p or stop); the endpoint's own defaults then hold.
     address: what `identity` says in place of base_url, for a server whose port is drawn anew in every run.
-    Raises ValueError when the variable named by api_key_env is not set, or omit names what is no field of the request.
+    Raises ValueError when the variable named by api_key_env is not set or holds no key, base_url is no address, or omit
+    names what is no field of the request.
     """
 
     batched = False
@@ -88,11 +87,8 @@ class OpenAIPolicy(Policy):
         omit: Sequence[str] = (),
         address: str | None = None,
     ) -> None:
-        self._key = api_key.strip() if api_key else endpoint_key(api_key_env)
-        within = DefaultHttpxClient(event_hooks={"response": [partial(_read_within, seconds=timeout)]})
-        self._client = OpenAI(
-            api_key=self._key, base_url=base_url, max_retries=retries, timeout=timeout, http_client=within
-        )
+        key = endpoint_key(api_key_env, api_key)
+        self._endpoint = ChatEndpoint(base_url, key, retries=retries, timeout=timeout)
         self.model, self.name, self.address = model, model, address
         self.temperature = temperature if temperature is not None else 0.6 if enable_thinking else 0.0
         self.top_p = top_p if top_p is not None else 0.95 if enable_thinking else 1.0
@@ -111,7 +107,7 @@ class OpenAIPolicy(Policy):
     @property
     def identity(self) -> dict[str, Any]:
         """What is asked of which model and how it is sent; a checksum of what may hold a secret."""
-        asked = [self.address or str(self._client.base_url), json.dumps(self._extra_body, sort_keys=True, default=str)]
+        asked = [self.address or self._endpoint.base_url, json.dumps(self._extra_body, sort_keys=True, default=str)]
         digest = hashlib.sha256("\n".join(asked).encode()).hexdigest()[:16]
         omitted = {"omit": sorted(self.omit)} if self.omit else {}  # none: as before there was such an option
         form = {"limit": self._limit, "image_format": self.image_format, "stop": self.stop}
@@ -128,27 +124,15 @@ class OpenAIPolicy(Policy):
 
     def close(self) -> None:
         """Close the connections."""
-        self._client.close()
+        self._endpoint.close()
 
     def _one(self, conversation: Conversation, seed: int | None) -> Generation:
         try:
-            response = self._answer(self._request(conversation, seed))
-            if not hasattr(response, "choices"):
-                raise ValueError("the endpoint's answer is no chat completion: is base_url its address?")
-            return self._read(response, conversation)
-        except Exception as error:  # an endpoint may answer anything
-            cause = f" ({error.__cause__})" if error.__cause__ else ""
-            return Generation.failed(f"{type(error).__name__}: {error}{cause}".replace(self._key, "[key]"))
-
-    def _answer(self, request: dict[str, Any]) -> Any:
-        """The endpoint's answer. A gateway may say 200 and tell inside of it that the provider is busy: it is asked
-        again, as the client does by itself where the status says so."""
-        for attempt in range(self._client.max_retries):
-            response = self._client.chat.completions.create(**request)
-            if not _is_busy(response):
-                return response
-            time.sleep(min(0.5 * 2**attempt, 8))
-        return self._client.chat.completions.create(**request)
+            return self._read(self._endpoint.ask(**self._request(conversation, seed)), conversation)
+        except EndpointError as error:
+            return Generation.failed(str(error))
+        except Exception as error:  # of a conversation that cannot be sent
+            return Generation.failed(self._endpoint.without_key(f"{type(error).__name__}: {error}"))
 
     def _request(self, conversation: Conversation, seed: int | None) -> dict[str, Any]:
         request: dict[str, Any] = {
@@ -171,7 +155,9 @@ class OpenAIPolicy(Policy):
     def _message(self, conversation: Conversation, index: int) -> dict[str, Any]:
         message = conversation[index]
         if not message.images:
-            return {"role": message.role, "content": boxes_to_model(conversation, index, self.frame)}
+            text = boxes_to_model(conversation, index, self.frame)
+            said = text if text.strip() or message.role != "assistant" else NOTHING_SAID
+            return {"role": message.role, "content": said}
         content: list[dict[str, Any]] = []
         for part in message.parts:
             if isinstance(part, Text):
@@ -181,29 +167,19 @@ class OpenAIPolicy(Policy):
                 content.append({"type": "image_url", "image_url": {"url": url}})
         return {"role": message.role, "content": content}
 
-    def _read(self, response: Any, conversation: Conversation) -> Generation:
-        if not response.choices:
-            told = getattr(response, "error", None)
-            raise ValueError(f"the endpoint answered without a choice{f': {told}' if told else ''}")
-        choice = response.choices[0]
-        if choice.message is None:
-            raise ValueError("the endpoint answered without a message")
-        if choice.finish_reason in BROKEN_OFF:
-            why = getattr(choice.message, "refusal", None) or getattr(choice, "error", None) or ""
-            raise ValueError(f"the endpoint broke the turn off: {choice.finish_reason} {why}".strip())
-        text, calls = _written(choice.message.content), _native_calls(choice.message)
+    def _read(self, said: Said, conversation: Conversation) -> Generation:
+        text, calls = said.text, _written(said.calls)
         grammar = grammar_of(conversation)
-        if choice.finish_reason == "stop" and self.stop and not calls:
+        if said.finish_reason == "stop" and self.stop and not calls:
             text = actions.close_action(text, grammar)
         end = actions.end_of_action(text, grammar) if not calls else None
-        text = _with_thought(choice.message, f"{text[:end]}{calls}")
-        reason: Literal["action", "stop", "length"] = "length" if choice.finish_reason == "length" else "stop"
-        logprobs = [token.logprob for token in (choice.logprobs.content or [])] if choice.logprobs else []
+        text = _with_thought(said.thought, f"{text[:end]}{calls}")
+        reason: FinishReason = "length" if said.finish_reason == "length" else "stop"
         return Generation(
             text=boxes_to_shown(text, conversation, self.frame),
-            logprobs=logprobs,
+            logprobs=said.logprobs,
             finish_reason="action" if calls or end is not None else reason,
-            prompt_tokens=(response.usage.prompt_tokens or 0) if response.usage else 0,
+            prompt_tokens=said.prompt_tokens,
         )
 
 
@@ -215,33 +191,16 @@ def _fields(omit: Sequence[str], known: set[str]) -> frozenset[str]:
     return frozenset(omit)
 
 
-def _is_busy(response: Any) -> bool:
-    """Whether an answer without a choice holds an error that may pass."""
-    error = None if getattr(response, "choices", None) else getattr(response, "error", None)
-    code = error.get("code") if isinstance(error, dict) else getattr(error, "code", None)
-    return isinstance(code, int) and (code in (408, 409, 429) or code >= 500)
+def _written(calls: Sequence[Mapping[str, Any]]) -> str:
+    """Tool calls that the endpoint took out of the text, as they stand in one."""
+    return "".join(f"<tool_call>{json.dumps(one, ensure_ascii=False)}</tool_call>" for one in calls)
 
 
-def _written(content: Any) -> str:
-    """The text of a message, which some endpoints cut into parts."""
-    if isinstance(content, list):
-        return "".join(str(part.get("text") or "") for part in content if isinstance(part, dict))
-    return content or ""
-
-
-def _native_calls(message: Any) -> str:
-    """The tool calls that the endpoint took out of the text, put back into it."""
-    functions = [call.function for call in message.tool_calls or [] if call.type == "function" and call.function]
-    named = [{"name": function.name, "arguments": function.arguments} for function in functions]
-    return "".join(f"<tool_call>{json.dumps(one, ensure_ascii=False)}</tool_call>" for one in named)
-
-
-def _with_thought(message: Any, text: str) -> str:
+def _with_thought(thought: str, text: str) -> str:
     """The text after the thought that the endpoint took out of it, unless the text holds one itself."""
-    thought = getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None)
-    if not isinstance(thought, str) or not thought.strip() or "</think>" in text:
+    if not thought or "</think>" in text:
         return text
-    return f"<think>{thought.strip()}</think>\n{text}"
+    return f"<think>{thinking.quoted(thought)}</think>\n{text}"
 
 
 def data_url(image: PILImage.Image, image_format: Literal["png", "jpeg"] = "png") -> str:
@@ -249,31 +208,3 @@ def data_url(image: PILImage.Image, image_format: Literal["png", "jpeg"] = "png"
     buffer = io.BytesIO()
     image.save(buffer, format=image_format.upper(), **({"quality": 92} if image_format == "jpeg" else {}))
     return f"data:image/{image_format};base64,{base64.b64encode(buffer.getvalue()).decode('ascii')}"
-
-
-def endpoint_key(api_key_env: str | None) -> str:
-    """The key in the variable, or a stand-in where none is needed. Raises ValueError when the variable is not set."""
-    if api_key_env is None:
-        return "none-needed"
-    key = os.environ.get(api_key_env, "").strip()  # a line end in it would be quoted by an error, escaped
-    if not key:
-        raise ValueError(f"the environment variable {api_key_env} is not set: it should hold the endpoint's API key")
-    return key
-
-
-def _read_within(response: Any, seconds: float) -> None:
-    """Let reading the response's body take so many seconds: the client's own limit is for every piece of it alone.
-
-    response: of httpx, or of what the `openai` client has in its place; both want a stream of their own class.
-    """
-    stream, end = response.stream, time.monotonic() + seconds
-    library: Any = sys.modules[type(response).__module__.partition(".")[0]]
-
-    def pieces(_: Any) -> Iterator[bytes]:
-        for piece in stream:
-            if time.monotonic() > end:  # the library's own kind of error, after which the client asks again
-                raise library.ReadTimeout(f"the answer was not there after {seconds:g} seconds")
-            yield piece
-
-    own = {"__init__": lambda _: None, "__iter__": pieces, "close": lambda _: stream.close()}
-    response.stream = type("Within", (type(stream),), own)()

@@ -27,7 +27,9 @@ from PIL import Image as PILImage
 
 from vrag_nb.agent import actions, geometry
 from vrag_nb.loading import fingerprint_folder
+from vrag_nb.records import without_surrogates
 
+FinishReason = Literal["action", "stop", "length", "error"]
 Frame = Literal["absolute", "normalised-1000", "raw"]  # shown pixels, 0 to 1000, page pixels of what is shown
 
 
@@ -103,26 +105,29 @@ class Generation:
     logprobs: for each id, the model's log-probability at temperature 1, before any truncation of the distribution.
     finish_reason: "action" (a closing action tag), "stop" (end of turn), "length" (token limit), "error".
     prompt_tokens: length of the prompt in tokens, image tokens included; 0 where unknown.
+    redrawn: whether its box was drawn by another model, which was asked; None where none was.
     error: why there is no generation; errors stay with their sample.
     """
 
     text: str
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
-    finish_reason: Literal["action", "stop", "length", "error"] = "stop"
+    finish_reason: FinishReason = "stop"
     prompt_tokens: int = 0
+    redrawn: bool | None = None
     error: str | None = None
 
     @classmethod
     def failed(cls, error: str) -> Generation:
-        return cls(text="", finish_reason="error", error=error)
+        return cls(text="", finish_reason="error", error=without_surrogates(error))
 
     def storable(self) -> Generation:
         """This generation without lone surrogates, which no file can hold; an error where its log-probabilities are no
         numbers, as those of a model that has diverged."""
         if not all(map(math.isfinite, self.logprobs)):
             return Generation.failed("the model's log-probabilities are not finite: have its weights diverged?")
-        return replace(self, text=self.text.encode("utf-8", "replace").decode("utf-8"))
+        error = None if self.error is None else without_surrogates(self.error)
+        return replace(self, text=without_surrogates(self.text), error=error)
 
 
 def check_sampling(temperature: float, top_p: float, max_new_tokens: int) -> None:

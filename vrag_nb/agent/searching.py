@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from vrag_nb.records import Hit
+from vrag_nb.records import Hit, without_surrogates
 
 LONGEST_QUERY = 2000  # characters
 
@@ -47,4 +47,5 @@ def _search_different(engine: Engine | None, queries: list[str], top_k: int) -> 
 
 def in_words(error: Exception) -> str:
     """An exception as a record tells it: its kind and what it says."""
-    return f"{type(error).__name__}: {error.args[0] if isinstance(error, KeyError) and error.args else error}"
+    told = error.args[0] if isinstance(error, KeyError) and error.args else error
+    return without_surrogates(f"{type(error).__name__}: {told}")

@@ -11,17 +11,20 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from vrag_nb.records import without_surrogates
+
 Span = tuple[int, int]  # from, to: positions in the text
 
 # Same length before and after, so that a position in the translated text is a position in the original.
 _ASCII_TAGS = str.maketrans({"\uff1c": "<", "\uff1e": ">", "\uff0f": "/", "\u3008": "<", "\u3009": ">"})
 _THINK = re.compile(r"<\s{0,3}(/?)\s{0,3}think\s{0,3}>", re.IGNORECASE)
+_QUOTED_TAG = re.compile(r"[<\uff1c\u3008](?=\s{0,3}[/\uff0f]?\s{0,3}[|A-Za-z])")
 _OTHERS_TURN = re.compile(r"<\|im_(?:start|end)\|>|<\|endoftext\|>|</?tool_response>", re.IGNORECASE)
 
 
 def own_turn(text: str) -> str:
     """The text up to where another's turn begins, without lone surrogates, which are no text."""
-    text = text.encode("utf-8", "replace").decode("utf-8")
+    text = without_surrogates(text)
     match = _OTHERS_TURN.search(text)
     return text[: match.start()] if match else text
 
@@ -60,6 +63,11 @@ def outside(text: str) -> str:
     for start, end in spans(text):
         signs[start:end] = " " * (end - start)
     return "".join(signs)
+
+
+def quoted(thought: str) -> str:
+    """A thought, known to be one, with every tag and brace that it quotes in signs that no parser reads."""
+    return _QUOTED_TAG.sub("\u2039", thought).replace("{", "\uff5b")
 
 
 def _spans(text: str) -> tuple[list[Span], int | None]:

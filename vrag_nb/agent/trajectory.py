@@ -25,8 +25,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from vrag_nb.agent import geometry
 from vrag_nb.agent.actions import Action, Grammar
-from vrag_nb.agent.memory_records import MemoryTurn
-from vrag_nb.agent.policy import Conversation, Image, Message, Text
+from vrag_nb.agent.memory_records import MemoryTurn, Reply
+from vrag_nb.agent.policy import Conversation, FinishReason, Image, Message, Text
 from vrag_nb.files import read_lines, replacing
 from vrag_nb.records import Hit, Question
 
@@ -59,8 +59,10 @@ class Turn(BaseModel):
 
     hits: the whole ranked list the search looked at. observation: None after an answer and after the forced turn.
     also_shown: further pages of a search that shows more than one; empty by default. logprobs: one per token id.
-    seconds: generation and observation together. forced: the extra last turn that asks for an answer. memory: VimRAG's
-    side of the turn, with the generations after the first; None for VRAG.
+    seconds: generation and observation together. forced: the extra last turn that asks for an answer.
+    finish_reason: why the generation ended (`policy.Generation`), None in records that do not say. redrawn: whether a
+    grounding expert redrew its box, None where none was asked. memory: VimRAG's side of the turn, with the generations
+    after the first; None for VRAG.
     """
 
     index: int
@@ -75,6 +77,8 @@ class Turn(BaseModel):
     prompt_tokens: int = 0
     seconds: float = 0.0
     forced: bool = False
+    finish_reason: FinishReason | None = None
+    redrawn: bool | None = Field(default=None, exclude_if=lambda value: value is None)
     memory: MemoryTurn | None = None
 
     @property
@@ -90,6 +94,13 @@ class Turn(BaseModel):
         """
         replies = self.memory.replies if self.memory else []
         return (self.taken == "invalid") + sum(bool(reply.notice) for reply in replies)
+
+    @property
+    def cut_off(self) -> list[bool]:
+        """Of each of its generations whether the token limit ended it; of those whose record says why they ended."""
+        replies = self.memory.replies if self.memory else []
+        reasons = [self.finish_reason, *(reply.finish_reason for reply in replies)]
+        return [reason == "length" for reason in reasons if reason is not None]
 
     @property
     def taken(self) -> str:
@@ -161,6 +172,11 @@ class Trajectory(BaseModel):
             if turn.observations:
                 messages.append(observation_message(turn.observations, pages))
         return messages
+
+
+def said_of_end(generated: Turn | Reply) -> str:
+    """What a notice about a turn or reply begins with: that the token limit cut it off, where it did."""
+    return "Your reply was cut off because it was too long: be brief. " if generated.finish_reason == "length" else ""
 
 
 def opening(prompt: str, system: str | None = None, grammar: Grammar | None = None) -> Conversation:

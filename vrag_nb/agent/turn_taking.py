@@ -16,13 +16,14 @@ from vrag_nb.agent.policy import Generation
 from vrag_nb.agent.prompting import fill_prompt, load_prompt
 from vrag_nb.agent.searching import Engine, in_words, search_each
 from vrag_nb.agent.trajectory import Played, Trajectory, recorded
-from vrag_nb.records import Hit, Question
+from vrag_nb.records import Hit, Question, without_surrogates
 
 
 class Going(Played, Protocol):
     """A session, which may be over."""
 
     done: bool
+    error: str | None
 
 
 S = TypeVar("S", bound=Going)
@@ -80,7 +81,7 @@ class TurnTaking(ABC, Generic[S]):
 
     def fail(self, session: S, error: str) -> None:
         """End a session with an error."""
-        session.error, session.done = error, True
+        session.error, session.done = without_surrogates(error), True
 
     def finish(self, session: S, policy: str = "") -> Trajectory:
         """The record of a session."""
@@ -93,20 +94,28 @@ class TurnTaking(ABC, Generic[S]):
     def advance(self, sessions: Sequence[S], generations: Sequence[Generation]) -> None:
         """Take every session one turn further, searching for all of them at once. Errors stay with their session."""
         for session, generation in zip(sessions, generations, strict=True):
-            try:
-                self.accept(session, generation)
-            except Exception as error:  # a parser of the user's own
-                self.fail(session, f"parser: {in_words(error)}")
+            self.receive(session, generation)
         searching = [session for session in sessions if self.wants_search(session)]
         hits = search_each(self.engine, list(map(self.query_of, searching)), self.settings.top_k)
         found = dict(zip(map(id, searching), hits, strict=True))
         for session in sessions:
-            if session.done:  # one that failed may not even have a turn to look at
-                continue
-            try:
-                self.observe(session, found.get(id(session), []))
-            except Exception as error:  # an environment of the user's own
-                self.fail(session, f"observation: {in_words(error)}")
+            self.carry_out(session, found.get(id(session), []))
+
+    def receive(self, session: S, generation: Generation) -> None:
+        """`accept`, whose errors end the session."""
+        try:
+            self.accept(session, generation)
+        except Exception as error:  # a parser of the user's own, a generation that holds anything
+            self.fail(session, f"parser: {in_words(error)}")
+
+    def carry_out(self, session: S, hits: list[Hit] | Exception) -> None:
+        """`observe`, whose errors end the session."""
+        if session.done:  # one that failed may not even have a turn to look at
+            return
+        try:
+            self.observe(session, hits)
+        except Exception as error:  # an environment of the user's own
+            self.fail(session, f"observation: {in_words(error)}")
 
     def search(self, session: S) -> list[Hit] | Exception:
         """The hits of what one session asks for, or why there are none."""

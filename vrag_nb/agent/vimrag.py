@@ -20,7 +20,7 @@ from PIL import Image as PILImage
 
 from vrag_nb.agent.memory_environment import MemoryEnvironment
 from vrag_nb.agent.memory_graph import MemoryGraph
-from vrag_nb.agent.memory_records import Remembered, Reply
+from vrag_nb.agent.memory_records import Offered, Remembered, Reply
 from vrag_nb.agent.memory_session import MemorySession, MemorySettings
 from vrag_nb.agent.openai_policy import OpenAIPolicy
 from vrag_nb.agent.pages import Pages
@@ -41,10 +41,10 @@ EventKind = Literal["think", "search", "memorize", "graph", "answer", "notice", 
 class Event:
     """One thing that happened.
 
-    kind: think - a thought; search - a query, with its node, parents, hits and the images shown; memorize - a node's
-    summary; graph - the graph after a change, with what the memory shows now; notice - what the model was told about
-    a fault; answer; error. step: generations before it. The last event of a question carries the whole `trajectory`:
-    it is the answer, the error, or a notice that there is none.
+    kind: think - a thought; search - a query, with its node, parents, hits, what of them was offered under which label,
+    and the images of that; memorize - a node's summary; graph - the graph after a change, with what the memory shows
+    now; notice - what the model was told about a fault; answer; error. step: generations before it. The last event of a
+    question carries the whole `trajectory`: it is the answer, the error, or a notice that there is none.
     """
 
     kind: EventKind
@@ -53,6 +53,7 @@ class Event:
     node: str = ""
     parents: tuple[str, ...] = ()
     hits: list[Hit] = field(default_factory=list, repr=False)
+    offered: list[Offered] = field(default_factory=list, repr=False)
     images: list[PILImage.Image] = field(default_factory=list, repr=False, compare=False)
     graph: MemoryGraph | None = field(default=None, repr=False, compare=False)
     remembered: list[Remembered] = field(default_factory=list, repr=False)
@@ -120,29 +121,34 @@ class VimRAG:
         return last.trajectory
 
     def _stream(self, session: MemorySession) -> Generator[Event, None, Trajectory]:
+        step = 0
         while not session.done:
-            yield from self._step(session)
+            step = session.steps
+            yield from self._step(session, step)
         trajectory = self.environment.finish(session, self.policy.name)
         kind: EventKind = "answer" if trajectory.status == "answered" else "notice"
         text = trajectory.answer or f"no answer after {session.steps} steps"
         if trajectory.error is not None:
             kind, text = "error", trajectory.error
-        yield Event(kind, max(0, session.steps - 1), text, graph=session.graph.copy(), trajectory=trajectory)
+        yield Event(kind, step, text, graph=session.graph.copy(), trajectory=trajectory)
         return trajectory
 
-    def _step(self, session: MemorySession) -> Iterator[Event]:
+    def _step(self, session: MemorySession, step: int) -> Iterator[Event]:
         environment, memorising, node = self.environment, session.memorising, session.node
         seeds = [turn_seed(self.seed, session.uid, session.steps)]
         [generation] = generate_safely(self.policy, [session.conversation], seeds)
-        if environment.accept(session, generation) is None:
+        environment.receive(session, generation)
+        if session.done:
             return
-        turn, step = session.turns[-1], session.steps - 1
+        turn = session.turns[-1]
         reply = turn.memory.replies[-1] if memorising and turn.memory else None
         thought = (reply or turn).thought
         if thought:
             yield Event("think", step, thought)
-        environment.observe(session, environment.search(session) if environment.wants_search(session) else [])
+        environment.carry_out(session, environment.search(session) if environment.wants_search(session) else [])
         if session.error is not None:
+            if turn.memory and turn.memory.node and reply is None:  # what was searched for when it failed
+                yield _searched(turn, step, [])
             return
         yield from _memorised(session, reply, node, step) if reply is not None else _acted(session, turn, step)
 
@@ -163,14 +169,20 @@ def _acted(session: MemorySession, turn: Turn, step: int) -> Iterator[Event]:
     """What an action at the start of a cycle did."""
     memory = turn.memory
     assert memory is not None
-    if turn.action.kind == "search" and memory.node:
+    if memory.node:
         images = [image.resolved() for image in session.conversation[-1].images] if memory.offered else []
-        parents = tuple(memory.action.parents or ())
-        yield Event("search", step, turn.action.query or "", memory.node, parents, hits=turn.hits, images=images)
+        yield _searched(turn, step, images)
     for notice in turn.notices:
         yield Event("notice", step, notice)
-    if turn.action.kind in ("search", "answer"):
+    if memory.node or turn.action.kind == "answer":
         yield _grown(session, step, memory.node)
+
+
+def _searched(turn: Turn, step: int, images: list[PILImage.Image]) -> Event:
+    memory = turn.memory
+    assert memory is not None
+    query, parents = turn.action.query or "", tuple(memory.action.parents or ())
+    return Event("search", step, query, memory.node, parents, hits=turn.hits, offered=memory.offered, images=images)
 
 
 def _memorised(session: MemorySession, reply: Reply, node: str, step: int) -> Iterator[Event]:

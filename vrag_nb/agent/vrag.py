@@ -84,13 +84,14 @@ class VRAG:
         environment = self.environment
         seeds = [turn_seed(self.seed, session.uid, len(session.turns))]
         [generation] = generate_safely(self.policy, [session.conversation], seeds)
-        if environment.accept(session, generation) is None:
+        environment.receive(session, generation)
+        if session.done:
             return
         turn = session.turns[-1]
         if turn.thought:
             yield Event("think", turn.index, turn.thought)
         yield _acted(turn)
-        environment.observe(session, environment.search(session) if environment.wants_search(session) else [])
+        environment.carry_out(session, environment.search(session) if environment.wants_search(session) else [])
         if turn.observation is not None:
             yield from _shown(turn, session)
 

@@ -52,8 +52,8 @@ def memory_lines(events: Iterable[vimrag.Event]) -> Iterator[str]:
             yield f"  {event.kind:>7}  {event.text}"
         if event.kind == "search":
             yield _more(f"is {event.node}, after {', '.join(event.parents) or ROOT}")
-            pages = ", ".join(hit.page_id for hit in event.hits[: len(event.images) or None])
-            yield _more(f"looks at {pages}" if pages else "finds nothing")
+            shown = ", ".join(f"{one.name} ({one.label})" for one in event.offered)
+            yield _more(f"looks at {shown}" if shown else "is shown nothing")
         if event.kind == "graph" and event.remembered and event.remembered != before:
             before = event.remembered
             yield _more(f"remembers {', '.join(map(_kept, before))}")

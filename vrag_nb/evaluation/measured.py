@@ -127,6 +127,9 @@ def conduct_table(results: Results) -> Table:
         "answer. Forced: reached the extra turn in which only an answer is left, for some systems the only one."
     )
     systems = [one for one in results.systems if one.has_trajectories]
+    if any(one.measure("cut_off_rate") for one in systems):  # records of before do not say
+        measures["cut off"] = ("cut_off_rate", "share")
+        caption += " Cut off: the share of a question's replies that the limit on new tokens ended."
     return _by_measure("conduct", "Invalid actions and finished questions", caption, systems, measures)
 
 

@@ -18,6 +18,7 @@ def conduct(trajectory: Trajectory, ready_made: int = 0) -> dict[str, float]:
     turns, searches, crops: how many. invalid_action_rate: share of what the model was asked to write. forced_rate,
     finish_rate: 1 where the extra last turn was reached, where it ended with an answer. image_tokens: of everything
     shown. generated_tokens; longest_prompt: tokens of the longest context; both left out where the policy does not say.
+    cut_off_rate: share of what the model wrote that the token limit ended, left out where the record does not say.
     seconds: from start to end, while other questions were in flight.
     """
     turns = trajectory.turns[ready_made:]
@@ -35,6 +36,9 @@ def conduct(trajectory: Trajectory, ready_made: int = 0) -> dict[str, float]:
         found["generated_tokens"] = float(trajectory.generated_tokens)
     if turns:
         found["invalid_action_rate"] = sum(turn.invalid for turn in turns) / sum(turn.generations for turn in turns)
+    ends = [cut_off for turn in turns for cut_off in turn.cut_off]
+    if ends:
+        found["cut_off_rate"] = sum(ends) / len(ends)
     prompts = [turn.prompt_tokens for turn in turns]
     prompts += [reply.prompt_tokens for turn in turns if turn.memory for reply in turn.memory.replies]
     if any(prompts):
@@ -53,7 +57,15 @@ def pages_seen(gold: Sequence[str], shown: Sequence[str]) -> dict[str, float]:
 
 # Measures between 0 and 1, whose intervals are exact where all are the one or the other.
 SHARES = frozenset(
-    {"accuracy", "gold_pages_seen", "all_gold_seen", "finish_rate", "forced_rate", "invalid_action_rate"}
+    {
+        "accuracy",
+        "gold_pages_seen",
+        "all_gold_seen",
+        "finish_rate",
+        "forced_rate",
+        "invalid_action_rate",
+        "cut_off_rate",
+    }
 )
 
 

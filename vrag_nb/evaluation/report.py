@@ -23,7 +23,8 @@ from vrag_nb.files import write_json, write_text
 
 Estimate = Mapping[str, Any]  # {value, low, high, n}
 UNBROKEN = 240  # columns of what is no terminal
-BEHAVIOUR = ("turns", "searches", "crops", "invalid_action_rate", "forced_rate", "finish_rate", "gold_pages_seen")
+_ACTED = ("turns", "searches", "crops", "invalid_action_rate", "cut_off_rate")
+BEHAVIOUR = (*_ACTED, "forced_rate", "finish_rate", "gold_pages_seen")
 
 
 def write_report(out: Path, metrics: Mapping[str, Any], trajectories: Mapping[str, Sequence[Trajectory]]) -> None:
@@ -105,6 +106,8 @@ def _failures(metrics: Mapping[str, Any]) -> Iterator[str]:
         if one["errors"]:
             told = one.get("error", "see predictions.jsonl")
             yield f"{name}: {one['errors']} of {run['questions']} ended in an error and count as wrong; {told}"
+        if cut_off := one.get("behaviour", {}).get("cut_off_rate", {}).get("value"):
+            yield f"{name}: {cut_off:.0%} of a question's replies were cut off: raise max_new_tokens, or ask for less"
 
 
 def write_figures(folder: Path, metrics: Mapping[str, Any], trajectories: Mapping[str, Sequence[Trajectory]]) -> None:
@@ -157,11 +160,11 @@ def _answers_block(answers: Mapping[str, Any]) -> str:
 
 
 def _behaviour_block(answers: Mapping[str, Any]) -> str:
-    rows = []
-    for name, result in answers.items():
-        behaviour = result.get("behaviour", {})
-        rows.append([name, *(_value(behaviour.get(key, {})) for key in BEHAVIOUR), str(result.get("errors", 0))])
-    head = ["system", *(key.replace("_", " ") for key in BEHAVIOUR), "errors"]
+    rows, found = [], [result.get("behaviour", {}) for result in answers.values()]
+    keys = [key for key in BEHAVIOUR if key != "cut_off_rate" or any(key in one for one in found)]  # older ones lack it
+    for (name, result), behaviour in zip(answers.items(), found, strict=True):
+        rows.append([name, *(_value(behaviour.get(key, {})) for key in keys), str(result.get("errors", 0))])
+    head = ["system", *(key.replace("_", " ") for key in keys), "errors"]
     return "## Behaviour\n\n" + markdown_table(head, rows) if rows else ""
 
 

@@ -196,19 +196,20 @@ def told(facts: Sequence[Fact], answer: str = "") -> str:
 class GroundedPolicy(Policy):
     """A planner's turns, their boxes redrawn by a grounding expert that is shown the thought.
 
-    Where the grounder gives no box that lies on the image, the planner's own is kept and counted in `kept_boxes`.
+    Where the grounder gives no box that lies on the image, the planner's own is kept; its turn says which (`redrawn`).
+    A grounder that fails is the turn's error: the boxes would be the planner's, under the name of both.
     """
 
     def __init__(self, planner: Policy, grounder: Policy, ask: str = GROUND) -> None:
         self.planner, self.grounder, self.ask = planner, grounder, ask
         self.name = f"{planner.name}+{grounder.name}"
         self.batched = planner.batched and grounder.batched
-        self.redrawn_boxes = self.kept_boxes = 0
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The names of both."""
-        return {"name": self.name}
+        """Of both, and what the grounder is asked."""
+        both = {"planner": self.planner, "grounder": self.grounder}
+        return {"name": self.name, "ask": self.ask, **{one: {**p.identity, **p.declared} for one, p in both.items()}}
 
     def generate(self, conversations: Sequence[Conversation], seeds: Sequence[int] | None = None) -> list[Generation]:
         """See `Policy.generate`."""
@@ -232,14 +233,14 @@ class GroundedPolicy(Policy):
         return [*conversation[:-1], Message(last.role, (*last.parts, words))]
 
     def _redrawn(self, planned: Generation, answer: Generation, conversation: Conversation) -> Generation:
-        box = actions.parse(answer.text)[1].box if answer.error is None else None
-        image = last_image(conversation)
+        if answer.error is not None:
+            return Generation.failed(f"grounder {self.grounder.name}: {answer.error}")
+        box, image = actions.parse(answer.text)[1].box, last_image(conversation)
         if box is None or image is None or not _on(box, image.size):
-            self.kept_boxes += 1
-            return planned
-        self.redrawn_boxes += 1
+            return replace(planned, redrawn=False)
+        text = actions.rewrite_box(planned.text, lambda _: box)
         # what was generated is no longer what stands there, so its ids and log-probabilities go
-        return replace(planned, text=actions.rewrite_box(planned.text, lambda _: box), token_ids=[], logprobs=[])
+        return replace(planned, text=text, token_ids=[], logprobs=[], redrawn=True)
 
 
 def _on(box: Box, size: tuple[int, int]) -> bool:

@@ -3,7 +3,7 @@
 The protocol is the binary one of the papers: the judge is shown the question, the reference answer and the answer, and
 says true or false; detail beyond the reference is allowed. Verdicts are cached on disk by model, prompt and texts, so
 a question is paid for once and a killed run goes on where it was. A trajectory without an answer is false, unasked. A
-judge that stays away or says neither is an error of its sample, never a silent 0.
+judge that stays away, is cut off or says neither outside of its thinking is an error of its sample, never a silent 0.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from openai import OpenAI
-
-from vrag_nb.agent.openai_policy import endpoint_key
+from vrag_nb.agent import thinking
+from vrag_nb.agent.chat_endpoint import ChatEndpoint, EndpointError, Said, endpoint_key
 from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.files import append_line, read_lines
+from vrag_nb.records import without_surrogates
 
 PROMPT = """Decide whether an answer to a question is right.
 
@@ -59,7 +58,8 @@ class Judge:
     model, base_url: the endpoint's. api_key_env: the environment variable with the key, None where none is needed.
     workers: requests at once. retries: attempts after the first on connection errors, rate limits and server errors,
     with growing waits. cache: a JSON lines file of verdicts. prompt: with {question}, {reference} and {answer} to fill.
-    Raises ValueError when the variable is not set.
+    timeout: seconds of an attempt. Raises ValueError when the variable is not set or holds no key, or base_url is no
+    address.
     """
 
     model: str
@@ -73,8 +73,8 @@ class Judge:
     usage: Usage = field(default_factory=Usage)
 
     def __post_init__(self) -> None:
-        self._key = endpoint_key(self.api_key_env)
-        self._client = OpenAI(api_key=self._key, base_url=self.base_url, max_retries=self.retries, timeout=self.timeout)
+        key = endpoint_key(self.api_key_env)
+        self._endpoint = ChatEndpoint(self.base_url, key, retries=self.retries, timeout=self.timeout)
         self._lock = threading.Lock()
         self.cache = Path(self.cache) if self.cache else None
         self._known = _read_cache(self.cache)
@@ -121,38 +121,29 @@ class Judge:
         return said
 
     def _ask(self, prompt: str) -> bool:
+        messages = [{"role": "user", "content": without_surrogates(prompt)}]
         try:
-            response = self._client.chat.completions.create(
-                model=self.model, messages=[{"role": "user", "content": prompt}], temperature=0.0
-            )
-            self._count(response)
-            text = _said(response)
-        except Exception as error:  # an endpoint may answer anything
-            raise self._failure(f"the judge {self.model} could not be asked: {type(error).__name__}: {error}") from None
-        verdicts = VERDICT.findall(text)
+            said = self._endpoint.ask(model=self.model, messages=messages, temperature=0.0)
+        except EndpointError as error:
+            raise self._failure(f"the judge {self.model} could not be asked: {error}") from None
+        self._count(said)
+        if said.finish_reason == "length":
+            raise self._failure(f"the judge {self.model} was cut off before its verdict: {said.text[-120:]!r}")
+        verdicts = VERDICT.findall(thinking.outside(said.text))
         if not verdicts:
-            raise self._failure(f"the judge {self.model} gave no verdict: {text[:120]!r}")
+            raise self._failure(f"the judge {self.model} gave no verdict: {said.text[-120:]!r}")
         return bool(verdicts[-1].lower() == "true")
 
     def _failure(self, message: str) -> JudgeError:
         with self._lock:
             self.usage.failed += 1
-        return JudgeError(message.replace(self._key, "[key]"))
+        return JudgeError(self._endpoint.without_key(message))
 
-    def _count(self, response: Any) -> None:
+    def _count(self, said: Said) -> None:
         with self._lock:
             self.usage.asked += 1
-            usage = getattr(response, "usage", None)
-            self.usage.prompt_tokens += getattr(usage, "prompt_tokens", None) or 0
-            self.usage.completion_tokens += getattr(usage, "completion_tokens", None) or 0
-
-
-def _said(response: Any) -> str:
-    """The text of a chat completion. Raises ValueError for a reply that is none."""
-    if not hasattr(response, "choices"):
-        raise ValueError("its reply is no chat completion: is base_url its address?")
-    message = response.choices[0].message if response.choices else None
-    return str(message.content or "") if message else ""  # some endpoints cut the text into a list of parts
+            self.usage.prompt_tokens += said.prompt_tokens
+            self.usage.completion_tokens += said.completion_tokens
 
 
 def _case(trajectory: Trajectory) -> Case | JudgeError:

@@ -21,7 +21,7 @@ from vrag_nb.agent.policy import Conversation, Image, Message, Text
 from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.evaluation.report import as_cell
 from vrag_nb.files import replacing
-from vrag_nb.learning.sampling import action_kinds
+from vrag_nb.learning.sampling import action_kinds, boxes_by
 from vrag_nb.learning.segments import conversations
 from vrag_nb.paths import shown_path
 
@@ -162,6 +162,7 @@ def card(trajectories: Sequence[Trajectory], dropped: Mapping[str, int] | None =
             if one.reference is not None
         ),
         "expert": Counter(one.policy for one in trajectories),
+        "boxes after a grounding expert": Counter(boxes_by(trajectories)),
         "dropped because": Counter(dropped or {}),
     }
     images = sum(seen.image is not None for one in trajectories for seen in one.observations)

@@ -137,9 +137,16 @@ def _traits(trajectory: Trajectory) -> tuple[Any, ...]:
     return len(trajectory.turns), frozenset(action_kinds(trajectory)), trajectory.question_uid
 
 
+def boxes_by(trajectories: Sequence[Trajectory]) -> dict[str, int]:
+    """How many boxes a grounding expert redrew, and how many it left as the planner drew them; empty where none was."""
+    drawn = [turn.redrawn for one in trajectories for turn in one.turns if turn.redrawn is not None]
+    return {"redrawn": drawn.count(True), "kept": drawn.count(False)} if drawn else {}
+
+
 def account(expert: str, trajectories: Sequence[Trajectory]) -> dict[str, Any]:
     """What sampling one expert cost and gave: a row of a table."""
     turns = [turn for one in trajectories for turn in one.turns]
+    boxes = boxes_by(trajectories)
     return {
         "expert": expert,
         "trajectories": len(trajectories),
@@ -147,5 +154,6 @@ def account(expert: str, trajectories: Sequence[Trajectory]) -> dict[str, Any]:
         "generated tokens": sum(one.generated_tokens for one in trajectories) or None,  # a policy may not say
         "seconds": round(sum(one.seconds for one in trajectories), 1),
         "errors": sum(one.status == "error" for one in trajectories),
+        **({"boxes": ", ".join(f"{count} {what}" for what, count in boxes.items())} if boxes else {}),
         "right and clean": sum(fault(one, (1, 10**6)) is None for one in trajectories),
     }

@@ -79,8 +79,9 @@ def sample_experts(
 ) -> Sampled:
     """Roll out every expert of the profile, choose, and write the data sets below `out`.
 
-    `{expert}.jsonl`: all trajectories; `train.parquet`, `README.md` and `sharegpt/`: the chosen ones. Raises ValueError
-    when none can be learned from.
+    `{expert}.jsonl`: all trajectories; `train.parquet`, `README.md` and `sharegpt/`: the chosen ones. Trajectories are
+    kept for the expert that made them, however many questions are asked, samples drawn or trajectories chosen next
+    time; those of another are put aside as `{expert}.stale.jsonl`. Raises ValueError when none can be learned from.
     """
     _check_learning(profile)
     if not questions:
@@ -88,15 +89,16 @@ def sample_experts(
         raise ValueError(f"no question to sample with: of the training documents {share:g} are for it, so give several")
     world: World[Any] = environment
     part = profile.taught.sampling
-    models = [one.checkpoint for expert in part.experts.values() for one in (expert.policy, expert.grounder) if one]
-    about = {"sampling": part, "agent": profile.agent, "questions": questions, "seed": profile.taught.seed}
-    about |= _world_identity(environment)
-    claim(out, {**about, "models": [_weights(model) for model in models]})
+    claim(out, {"agent": profile.agent, "seed": profile.taught.seed, **_world_identity(environment)})
     trajectories: dict[str, list[Trajectory]] = {}
     for name, expert in part.experts.items():
         asked = sample(questions, expert.questions, profile.taught.seed)
         policy = profile.load_expert(name, asked)
+        made_with = [policy.identity, policy.declared, own_code(policy)]
         with alone_in(out):
+            _claim_rollouts(
+                out / f"{name}.jsonl", [made_with, *([] if expert.policy else asked)]
+            )  # a planner knows them
             trajectories[name] = rollout(
                 policy,
                 world,
@@ -202,16 +204,32 @@ def claim(folder: Path, about: Mapping[str, Any], steps: int | None = None) -> N
     """
     processes = process_group()
     folder = Path(folder)
-    digest = hashlib.sha256(json.dumps(_plain(about), sort_keys=True, default=str).encode()).hexdigest()
+    digest = _digest(about)
     if processes.is_main_process:
         with alone_in(folder):
             _claim(folder, digest, steps)
     processes.wait_for_everyone()
 
 
+def _claim_rollouts(rollouts: Path, about: Any) -> None:
+    """Make a file that of the trajectories of an expert; those of another one are put aside."""
+    made_with, digest = rollouts.with_suffix(f".{IDENTITY}"), _digest(about)
+    if rollouts.is_file() and not _says(made_with, digest):
+        rollouts.rename(free_path(rollouts.with_suffix(".stale.jsonl")))
+    write_json(made_with, digest)
+
+
+def _says(made_with: Path, digest: str) -> bool:
+    return made_with.is_file() and made_with.read_text(encoding="utf-8").strip() == json.dumps(digest)
+
+
+def _digest(about: Any) -> str:
+    return hashlib.sha256(json.dumps(_plain(about), sort_keys=True, default=str).encode()).hexdigest()
+
+
 def _claim(folder: Path, digest: str, steps: int | None) -> None:
     written = folder / IDENTITY
-    another = written.is_file() and written.read_text(encoding="utf-8").strip() != json.dumps(digest)
+    another = written.is_file() and not _says(written, digest)
     if another or (steps is not None and steps_made(folder) > steps):
         folder.rename(free_path(folder.with_name(f"{folder.name}.stale")))
     folder.mkdir(parents=True, exist_ok=True)
