@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pymupdf
 import pytest
@@ -17,16 +17,17 @@ from PIL import Image
 from vrag_nb.agent.environment import Environment
 from vrag_nb.agent.memory_environment import MemoryEnvironment
 from vrag_nb.agent.memory_expert import MemoryPlanner
-from vrag_nb.agent.memory_session import MemorySettings
+from vrag_nb.agent.memory_session import MemoryKind, MemorySettings
 from vrag_nb.agent.observers import Settings
 from vrag_nb.agent.prompting import load_prompt
 from vrag_nb.agent.search_client import SearchClient
 from vrag_nb.agent.vimrag import VimRAG
 from vrag_nb.agent.vrag import VRAG
+from vrag_nb.evaluation.baselines import agent_system, known_systems
 from vrag_nb.evaluation.of_profile import evaluation_of
 from vrag_nb.learning.experts import PrivilegedPlanner
 from vrag_nb.paths import REPOSITORY, project_path, shown_path
-from vrag_nb.profile_parts import VimRAGPart, VRAGPart
+from vrag_nb.profile_parts import VimRAGPart, VRAGPart, systems_of
 from vrag_nb.profiles import POLICIES, Profile, ProfileError, load_profile, profile_names, sample
 from vrag_nb.records import write_questions
 from vrag_nb.retrieval.fusion import FusedEngine
@@ -425,6 +426,13 @@ def test_reading_a_profile_imports_no_model_library() -> None:
     code += "\nprint('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("memory", get_args(MemoryKind))
+def test_a_vimrag_agent_is_evaluated_under_the_name_of_its_memory(memory: MemoryKind) -> None:
+    name = agent_system(MemorySettings(memory=memory))
+    assert systems_of(VimRAGPart(kind="vimrag", memory=memory))[-1] == name
+    assert known_systems()[name].memory == memory  # type: ignore[attr-defined]
 
 
 def test_no_code_asks_for_a_profiles_name() -> None:

@@ -101,7 +101,9 @@ SYSTEMS: dict[str, type[System]] = {}
 
 def agent_system(settings: Settings | MemorySettings) -> str:
     """The name of the system that plays the loop of the agent whose task this is."""
-    return "vimrag" if isinstance(settings, MemorySettings) else "agent"
+    if not isinstance(settings, MemorySettings):
+        return "agent"
+    return "vimrag" if settings.memory == "energy" else f"vimrag_{settings.memory}"
 
 
 def register(cls: type[System]) -> type[System]:
