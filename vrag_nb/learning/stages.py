@@ -94,11 +94,9 @@ def sample_experts(
     for name, expert in part.experts.items():
         asked = sample(questions, expert.questions, profile.taught.seed)
         policy = profile.load_expert(name, asked)
-        made_with = [policy.identity, policy.declared, own_code(policy)]
+        told = [] if expert.policy else asked  # a planner knows the gold of its questions
         with alone_in(out):
-            _claim_rollouts(
-                out / f"{name}.jsonl", [made_with, *([] if expert.policy else asked)]
-            )  # a planner knows them
+            _claim_rollouts(out / f"{name}.jsonl", [policy.identity, policy.declared, own_code(policy), told])
             trajectories[name] = rollout(
                 policy,
                 world,
