@@ -46,11 +46,11 @@ from vrag_nb.agent.memory_context import GRAPH_HEAD
 from vrag_nb.agent.memory_environment import MemoryEnvironment
 from vrag_nb.agent.memory_expert import NO_ANSWER, MemoryPlanner
 from vrag_nb.agent.memory_graph import ANSWER, ROOT
-from vrag_nb.agent.memory_session import MemorySettings
 from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.policy import Conversation, Generation, Policy
 from vrag_nb.agent.rollout import rollout
 from vrag_nb.agent.searching import Engine
+from vrag_nb.agent.task_settings import MemorySettings
 from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.display import figures, plots
 from vrag_nb.evaluation.answers import is_correct

@@ -29,10 +29,9 @@ from typing import Any
 from tables import tell
 
 from vrag_nb.agent.memory_expert import MemoryPlanner
-from vrag_nb.agent.memory_session import MemorySettings
-from vrag_nb.agent.observers import Settings
 from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.policy import Policy
+from vrag_nb.agent.task_settings import MemorySettings, Settings
 from vrag_nb.agent.trajectory import Trajectory, read_trajectories
 from vrag_nb.display import figures
 from vrag_nb.evaluation.answers import is_correct

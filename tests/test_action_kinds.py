@@ -11,10 +11,11 @@ from test_policies import SHORT, Endpoint, endpoint, force, ids_of, policy  # no
 from vrag_nb.agent.action_kinds import ActionKind
 from vrag_nb.agent.actions import Action, Grammar, InvalidAction, close_action, end_of_action, parse, rewrite_box
 from vrag_nb.agent.environment import Environment, replay
-from vrag_nb.agent.observers import SearchObserver, Session, Settings
+from vrag_nb.agent.observers import SearchObserver, Session
 from vrag_nb.agent.openai_policy import OpenAIPolicy
 from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.policy import Frame, Generation, Message, Text, boxes_to_shown, grammar_of
+from vrag_nb.agent.task_settings import Settings
 from vrag_nb.agent.trajectory import Observation, Trajectory
 from vrag_nb.agent.transformers_policy import TransformersPolicy
 from vrag_nb.agent.vrag import VRAG

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 from conftest import ScriptedPolicy, make_question
 
-from vrag_nb.agent.memory_session import MemorySettings
-from vrag_nb.agent.observers import Settings
 from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.policy import Conversation
 from vrag_nb.agent.prompting import load_prompt
+from vrag_nb.agent.task_settings import MemorySettings, Settings
 from vrag_nb.agent.trajectory import Trajectory, read_trajectories
 from vrag_nb.display import static
 from vrag_nb.display.scenes import scenes

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import ScriptedPolicy, make_question
 
-from vrag_nb.agent.observers import Settings
+from vrag_nb.agent.task_settings import Settings
 from vrag_nb.documents.benchmarks import read_benchmark
 from vrag_nb.evaluation import compare, report
 from vrag_nb.evaluation.benchmark_report import read_predictions, write_benchmark_report

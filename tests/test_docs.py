@@ -18,8 +18,8 @@ from conftest import RankedEngine, make_question
 
 from vrag_nb import __main__ as cli
 from vrag_nb.agent.environment import Environment
-from vrag_nb.agent.observers import Settings
 from vrag_nb.agent.policy import Generation
+from vrag_nb.agent.task_settings import Settings
 from vrag_nb.notebook_files import declared_parameters
 from vrag_nb.paths import REPOSITORY
 from vrag_nb.profiles import RUNS_FILE, load_profile, profile_names

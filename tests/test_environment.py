@@ -15,11 +15,12 @@ from PIL import Image as PILImage
 from vrag_nb.agent.actions import Action
 from vrag_nb.agent.environment import Environment, replay
 from vrag_nb.agent.geometry import View
-from vrag_nb.agent.observers import Session, Settings
+from vrag_nb.agent.observers import Session
 from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.policy import Conversation, Generation, Image, Text
 from vrag_nb.agent.prompting import load_prompt, prompt_names
 from vrag_nb.agent.rollout import rollout
+from vrag_nb.agent.task_settings import Settings
 from vrag_nb.agent.trajectory import Observation, Trajectory, TrajectoryLog, read_trajectories, write_trajectories
 from vrag_nb.agent.vimrag import VimRAG
 from vrag_nb.agent.vrag import VRAG

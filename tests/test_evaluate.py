@@ -22,9 +22,9 @@ from test_index import Toy
 
 from vrag_nb import __main__ as cli
 from vrag_nb.agent.environment import replay
-from vrag_nb.agent.observers import Settings
 from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.policy import Conversation, Generation, Policy
+from vrag_nb.agent.task_settings import Settings
 from vrag_nb.agent.trajectory import TrajectoryLog, read_trajectories
 from vrag_nb.evaluation import report
 from vrag_nb.evaluation.baselines import SYSTEMS, Context, find_system

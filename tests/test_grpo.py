@@ -18,9 +18,9 @@ from transformers import AutoModelForImageTextToText, AutoProcessor, TrainerCall
 from vrag_nb.agent.actions import Action
 from vrag_nb.agent.encoding import ChatEncoder, Encoded
 from vrag_nb.agent.environment import Environment
-from vrag_nb.agent.observers import Settings
 from vrag_nb.agent.policy import Image
 from vrag_nb.agent.rollout import rollout
+from vrag_nb.agent.task_settings import Settings
 from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.agent.transformers_policy import TransformersPolicy
 from vrag_nb.evaluation.per_question import conduct

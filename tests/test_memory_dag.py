@@ -17,8 +17,8 @@ from PIL import Image
 from test_memory import graphs
 
 from vrag_nb.agent.memory_graph import ANSWER, ROOT, GraphError, Item, MemoryGraph
-from vrag_nb.agent.memory_session import MemorySettings
 from vrag_nb.agent.policy import Conversation
+from vrag_nb.agent.task_settings import MemorySettings
 from vrag_nb.agent.vimrag import Event, VimRAG
 from vrag_nb.display import figures
 from vrag_nb.display.memory_dag import MemoryDag, memory_figure, trajectory_memory_figure

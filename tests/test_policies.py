@@ -25,10 +25,10 @@ from transformers import AutoModelForImageTextToText, AutoProcessor, LogitsProce
 from vrag_nb.agent import actions, memory_actions
 from vrag_nb.agent.encoding import ChatEncoder
 from vrag_nb.agent.environment import Environment, replay
-from vrag_nb.agent.observers import Settings
 from vrag_nb.agent.openai_policy import OpenAIPolicy
 from vrag_nb.agent.policy import Conversation, Generation, Image, Message, Text
 from vrag_nb.agent.rollout import rollout
+from vrag_nb.agent.task_settings import Settings
 from vrag_nb.agent.transformers_policy import TransformersPolicy, _SeededGumbel
 from vrag_nb.agent.vllm_policy import VLLMPolicy
 

@@ -17,17 +17,16 @@ from PIL import Image
 from vrag_nb.agent.environment import Environment
 from vrag_nb.agent.memory_environment import MemoryEnvironment
 from vrag_nb.agent.memory_expert import MemoryPlanner
-from vrag_nb.agent.memory_session import MemoryKind, MemorySettings
-from vrag_nb.agent.observers import Settings
 from vrag_nb.agent.prompting import load_prompt
 from vrag_nb.agent.search_client import SearchClient
+from vrag_nb.agent.task_settings import MemoryKind, MemorySettings
 from vrag_nb.agent.vimrag import VimRAG
 from vrag_nb.agent.vrag import VRAG
 from vrag_nb.evaluation.baselines import agent_system, known_systems
 from vrag_nb.evaluation.of_profile import evaluation_of
 from vrag_nb.learning.experts import PrivilegedPlanner
 from vrag_nb.paths import REPOSITORY, project_path, shown_path
-from vrag_nb.profile_parts import VimRAGPart, VRAGPart, systems_of
+from vrag_nb.profile_parts import VimRAGPart, systems_of
 from vrag_nb.profiles import POLICIES, Profile, ProfileError, load_profile, profile_names, sample
 from vrag_nb.records import write_questions
 from vrag_nb.retrieval.fusion import FusedEngine
@@ -304,9 +303,20 @@ def test_what_is_evaluated_follows_the_agent_unless_a_profile_says(file: Path) -
         assert shipped.evaluation.systems[-1].startswith("vimrag" if shipped.agent.kind == "vimrag" else "agent")
 
 
-def test_a_profiles_defaults_are_those_of_the_task() -> None:
-    assert MemorySettings(**VimRAGPart(kind="vimrag").model_dump(exclude={"prompt"})) == MemorySettings()
-    assert Settings(**VRAGPart().model_dump(exclude={"prompt"})) == Settings()
+def test_a_profile_sets_any_field_of_its_agents_task(file: Path) -> None:
+    add(
+        file,
+        "  told:\n    extends: base\n    agent: {system: Be brief., forced_text: Answer., min_crop: 9}\n"
+        "  memory:\n    extends: base\n    agent: {kind: vimrag, system: Be brief., memorise_text: Note it.}\n"
+        "  none:\n    extends: base\n    agent: {min_pixels: 100000, max_pixels: 90000}\n",
+    )
+    told = load_profile("told", file).settings()
+    assert (told.system, told.forced_text, told.min_crop) == ("Be brief.", "Answer.", 9)
+    assert load_profile("memory", file).memory_settings() == MemorySettings(
+        system="Be brief.", memorise_text="Note it."
+    )
+    with pytest.raises(ProfileError, match=r"profile none, field agent.*no image size .* between 100000 and 90000"):
+        load_profile("none", file)
 
 
 def test_the_planner_that_is_told_the_gold_plays_by_the_agents_rules(file: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from conftest import RankedEngine, ScriptedPolicy
 
 from vrag_nb import __main__ as cli
-from vrag_nb.agent.observers import Settings
+from vrag_nb.agent.task_settings import Settings
 from vrag_nb.agent.trajectory import read_trajectories
 from vrag_nb.display import report_page
 from vrag_nb.display.inspector import TrajectoryInspector

@@ -13,9 +13,9 @@ import pytest
 from conftest import RankedEngine, ScriptedPolicy, make_question
 
 from vrag_nb.agent.environment import Environment
-from vrag_nb.agent.observers import Settings
 from vrag_nb.agent.policy import Conversation, Generation, turn_seed
 from vrag_nb.agent.rollout import _Job, _threaded, rollout
+from vrag_nb.agent.task_settings import Settings
 from vrag_nb.agent.trajectory import TrajectoryLog, read_trajectories
 from vrag_nb.folder_lock import FolderInUseError, alone_in
 

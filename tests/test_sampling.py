@@ -10,10 +10,10 @@ from conftest import RankedEngine, ScriptedPolicy
 from datasets import load_dataset
 
 from vrag_nb.agent.environment import Environment, replay
-from vrag_nb.agent.observers import Settings
 from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.policy import Image, Message, Text, boxes_to_model, boxes_to_shown
 from vrag_nb.agent.rollout import rollout
+from vrag_nb.agent.task_settings import Settings
 from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.learning.experts import Fact, GroundedPolicy, PrivilegedPlanner, told
 from vrag_nb.learning.sampled_data import card, read_conversation, write_dataset, write_sharegpt

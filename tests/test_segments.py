@@ -17,9 +17,8 @@ from vrag_nb.agent.environment import Environment
 from vrag_nb.agent.memory_environment import MemoryEnvironment
 from vrag_nb.agent.memory_graph import ANSWER
 from vrag_nb.agent.memory_records import MemoryAction
-from vrag_nb.agent.memory_session import MemorySettings
-from vrag_nb.agent.observers import Settings
 from vrag_nb.agent.rollout import rollout
+from vrag_nb.agent.task_settings import MemorySettings, Settings
 from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.learning.ggpo import ggpo_loss
 from vrag_nb.learning.grpo import MultiTurnGRPOTrainer, grpo_trainer

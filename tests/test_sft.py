@@ -15,9 +15,9 @@ from transformers import AutoModelForImageTextToText, AutoProcessor, TrainerCall
 from vrag_nb.agent.actions import parse
 from vrag_nb.agent.encoding import ChatEncoder
 from vrag_nb.agent.environment import Environment
-from vrag_nb.agent.observers import Settings
 from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.rollout import rollout
+from vrag_nb.agent.task_settings import Settings
 from vrag_nb.learning.curves import read_log
 from vrag_nb.learning.experts import PrivilegedPlanner
 from vrag_nb.learning.sampled_data import read_conversation, write_dataset

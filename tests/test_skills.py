@@ -11,7 +11,7 @@ from conftest import RankedEngine, ScriptedPolicy, make_question
 from PIL import Image
 
 from vrag_nb.agent.environment import Environment
-from vrag_nb.agent.observers import Settings
+from vrag_nb.agent.task_settings import Settings
 from vrag_nb.nano import skills
 from vrag_nb.nano.loop_skills import loop_skills
 from vrag_nb.nano.samples import Sample

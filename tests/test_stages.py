@@ -18,11 +18,11 @@ from test_sampling import question
 from transformers import TrainerState
 
 from vrag_nb.agent.environment import Environment
-from vrag_nb.agent.observers import Settings
 from vrag_nb.agent.openai_policy import OpenAIPolicy
 from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.policy import Conversation, Generation
 from vrag_nb.agent.rollout import rollout
+from vrag_nb.agent.task_settings import Settings
 from vrag_nb.evaluation.compare import compare_policies
 from vrag_nb.folder_lock import FolderInUseError
 from vrag_nb.learning import stages

@@ -32,10 +32,9 @@ from vrag_nb.agent.actions import Action
 from vrag_nb.agent.environment import Environment
 from vrag_nb.agent.memory_environment import MemoryEnvironment
 from vrag_nb.agent.memory_records import MemoryAction
-from vrag_nb.agent.memory_session import MemorySettings
-from vrag_nb.agent.observers import Settings
 from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.rollout import rollout
+from vrag_nb.agent.task_settings import MemorySettings, Settings
 from vrag_nb.agent.trajectory import Trajectory, read_trajectories
 from vrag_nb.learning.curves import read_log
 from vrag_nb.learning.experts import PrivilegedPlanner

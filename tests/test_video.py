@@ -21,9 +21,9 @@ from vrag_nb.agent.memory_environment import MemoryEnvironment
 from vrag_nb.agent.memory_items import KINDS, kinds_of, nearest_frames, observations
 from vrag_nb.agent.memory_records import Remembered
 from vrag_nb.agent.memory_replay import contexts
-from vrag_nb.agent.memory_session import MemorySettings
 from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.policy import Generation
+from vrag_nb.agent.task_settings import MemorySettings
 from vrag_nb.agent.trajectory import observation_message
 from vrag_nb.documents.decks.generate import pretraining_deck
 from vrag_nb.documents.film import Film, probe

@@ -23,12 +23,13 @@ from vrag_nb.agent.memory_graph import ANSWER, ROOT, MemoryGraph
 from vrag_nb.agent.memory_items import TextKind, labelled
 from vrag_nb.agent.memory_records import Offered
 from vrag_nb.agent.memory_replay import contexts
-from vrag_nb.agent.memory_session import MemorySession, MemorySettings
+from vrag_nb.agent.memory_session import MemorySession
 from vrag_nb.agent.openai_policy import OpenAIPolicy
 from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.policy import Conversation, Generation, Text
 from vrag_nb.agent.rollout import rollout
 from vrag_nb.agent.search_client import SearchClient
+from vrag_nb.agent.task_settings import MemorySettings
 from vrag_nb.agent.trajectory import Observation, Trajectory, read_trajectories
 from vrag_nb.agent.vimrag import MODEL_OPTIONS, Event, VimRAG, as_question
 from vrag_nb.evaluation.per_question import conduct

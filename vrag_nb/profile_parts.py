@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator
 from pydantic_core import PydanticCustomError
 
+from vrag_nb.agent.task_settings import MemorySettings, Settings
 from vrag_nb.retrieval.storage import Compression
 from vrag_nb.retrieval.structure import SingleVectorSettings
 
@@ -86,42 +87,18 @@ class PolicyPart(Part):
         return options
 
 
-class VRAGPart(Part):
-    """VRAG-RL's agent: search, crop, answer, and further `actions` as `module:Class` (`agent.action_kinds`). The prompt
-    template's name or path, and the fields of `agent.observers.Settings` that a profile may set."""
+class VRAGPart(Settings):
+    """VRAG-RL's agent: the fields of its task, and the prompt template's name or path."""
 
     kind: Literal["vrag"] = Field(default="vrag", exclude=True)  # dumped parts are told apart by their fields
     prompt: str = "vrag"
-    max_turns: int = Field(default=4, ge=0)
-    top_k: int = Field(default=10, ge=1)
-    images_per_search: int = Field(default=1, ge=1)
-    padding: float = Field(default=0, ge=0)
-    min_pixels: int = Field(default=256 * 784, ge=784)
-    max_pixels: int = Field(default=512 * 784, ge=784)
-    factor: int = Field(default=28, ge=1)  # the side of an image token in pixels; Qwen3-VL's is 32
-    caption: str = ""
-    actions: tuple[str, ...] = Field(default=(), exclude_if=lambda names: not names)  # none: as before there were any
 
 
-class VimRAGPart(Part):
-    """VimRAG's agent: search, memorise, answer. The fields of `agent.memory_session.MemorySettings` that a profile may
-    set, and the prompt template's name or path, by default the one of the kind of memory."""
+class VimRAGPart(MemorySettings):
+    """VimRAG's agent: the fields of its task, and the prompt template's name or path, by default its memory's."""
 
     kind: Literal["vimrag"] = Field(exclude=True)
     prompt: str = ""
-    memory: Literal["summary", "graph", "multimodal", "energy"] = "energy"
-    max_steps: int = Field(default=20, ge=1)
-    top_k: int = Field(default=3, ge=1)
-    items: tuple[str, ...] = Field(default=("image",), min_length=1)
-    min_pixels: int = Field(default=4 * 784, ge=784)
-    max_pixels: int = Field(default=1280 * 784, ge=784)
-    factor: int = Field(default=28, ge=1)  # as VRAG's
-    memory_pixels: int = Field(default=5 * 256 * 1024, ge=1)
-    memory_items: int = Field(default=5, ge=1)
-    decay: float = Field(default=0.1, ge=0)
-    feedback: float = Field(default=0.3, ge=0)
-    text_chars: int = Field(default=4000, ge=1)
-    caption: str = ""
 
 
 AGENTS = ("vrag", "vimrag")

@@ -44,10 +44,9 @@ from vrag_nb.servers.addresses import with_addresses
 if TYPE_CHECKING:  # torch and its friends take seconds to import: they wait until a model is asked for
     from vrag_nb.agent.environment import Environment
     from vrag_nb.agent.memory_environment import MemoryEnvironment
-    from vrag_nb.agent.memory_session import MemorySettings
-    from vrag_nb.agent.observers import Settings
     from vrag_nb.agent.policy import Policy
     from vrag_nb.agent.searching import Engine
+    from vrag_nb.agent.task_settings import MemorySettings, Settings
     from vrag_nb.agent.vimrag import VimRAG
     from vrag_nb.agent.vrag import VRAG
     from vrag_nb.documents.pages import PrepReport
@@ -269,7 +268,7 @@ class Profile(Part):
         """What VRAG's task is: the `agent` part without the prompt. Raises ProfileError for another kind of agent, or
         an action that is not there."""
         from vrag_nb.agent.action_kinds import grammar_with, load_kinds
-        from vrag_nb.agent.observers import Settings
+        from vrag_nb.agent.task_settings import Settings
 
         if not isinstance(self.agent, VRAGPart):
             raise self._other_agent("this works on VRAG's turns of search, crop and answer")
@@ -287,7 +286,7 @@ class Profile(Part):
 
     def memory_settings(self) -> MemorySettings:
         """What VimRAG's task is, likewise."""
-        from vrag_nb.agent.memory_session import MemorySettings
+        from vrag_nb.agent.task_settings import MemorySettings
 
         if not isinstance(self.agent, VimRAGPart):
             raise self._other_agent("this works on VimRAG's memory graph")

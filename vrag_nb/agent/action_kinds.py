@@ -27,7 +27,8 @@ from vrag_nb.loading import load_object
 from vrag_nb.records import Hit
 
 if TYPE_CHECKING:  # which names the kinds of a task
-    from vrag_nb.agent.observers import Session, Settings
+    from vrag_nb.agent.observers import Session
+    from vrag_nb.agent.task_settings import Settings
 
 
 class ActionKind(ABC):

@@ -30,10 +30,11 @@ from pathlib import Path
 from vrag_nb.agent import actions as grammars
 from vrag_nb.agent.action_kinds import ActionKind, grammar_with, load_kinds, name_of, telling_of
 from vrag_nb.agent.actions import BUILT_IN, Action, InvalidAction
-from vrag_nb.agent.observers import CropObserver, Observer, SearchObserver, Session, Settings
+from vrag_nb.agent.observers import CropObserver, Observer, SearchObserver, Session
 from vrag_nb.agent.pages import Pages, PageStore
 from vrag_nb.agent.policy import Generation
 from vrag_nb.agent.searching import Engine, in_words
+from vrag_nb.agent.task_settings import Settings
 from vrag_nb.agent.trajectory import (
     Observation,
     Trajectory,

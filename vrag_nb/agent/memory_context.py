@@ -16,9 +16,9 @@ from vrag_nb.agent.memory_energy import Key, allocate, energies, uniform
 from vrag_nb.agent.memory_graph import MemoryGraph
 from vrag_nb.agent.memory_items import KINDS
 from vrag_nb.agent.memory_records import Remembered
-from vrag_nb.agent.memory_session import MemorySettings
 from vrag_nb.agent.pages import Pages
 from vrag_nb.agent.policy import Conversation, Image, Message, Text
+from vrag_nb.agent.task_settings import MemorySettings
 
 GRAPH_HEAD = "\n\nMemory graph, a line for each node:\n"
 SUMMARY_HEAD = "\n\nWhat you have written down so far:\n"

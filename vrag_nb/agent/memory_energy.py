@@ -19,9 +19,7 @@ import sys
 from collections.abc import Mapping
 
 from vrag_nb.agent.memory_graph import ANSWER, MemoryGraph
-
-DECAY, FEEDBACK = 0.1, 0.3
-BUDGET, TOP_K = 5 * 256 * 32 * 32, 5  # pixels, items
+from vrag_nb.agent.task_settings import BUDGET, DECAY, FEEDBACK, TOP_K
 
 Key = tuple[str, int]  # a node's name, and the place of an item in it
 

@@ -35,10 +35,11 @@ from vrag_nb.agent.memory_context import context, remembered
 from vrag_nb.agent.memory_graph import ROOT, GraphError, Item, MemoryGraph
 from vrag_nb.agent.memory_items import kinds_of, labelled, observations
 from vrag_nb.agent.memory_records import Judgement, MemoryAction, Offered
-from vrag_nb.agent.memory_session import MemoryKind, MemorySession, MemorySettings, new_reply, new_turn
+from vrag_nb.agent.memory_session import MemorySession, new_reply, new_turn
 from vrag_nb.agent.pages import Pages
 from vrag_nb.agent.policy import Generation, Message, Text
 from vrag_nb.agent.searching import Engine, in_words
+from vrag_nb.agent.task_settings import MemoryKind, MemorySettings
 from vrag_nb.agent.trajectory import Observation, Turn, observation_message, said_of_end
 from vrag_nb.agent.turn_taking import TurnTaking
 from vrag_nb.records import Hit, Question

@@ -21,9 +21,9 @@ from PIL import Image as PILImage
 from vrag_nb.agent import geometry
 from vrag_nb.agent.geometry import Budget, Size, View
 from vrag_nb.agent.memory_records import Offered, Remembered
-from vrag_nb.agent.memory_session import MemorySettings
 from vrag_nb.agent.pages import Pages
 from vrag_nb.agent.policy import Image, Text
+from vrag_nb.agent.task_settings import MemorySettings
 from vrag_nb.agent.trajectory import Observation
 from vrag_nb.documents.pages import page_image
 from vrag_nb.records import Frame, Page, timed

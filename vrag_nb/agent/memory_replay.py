@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from vrag_nb.agent.memory_environment import MemoryEnvironment, Parser
 from vrag_nb.agent.memory_records import MemoryAction, Reply
-from vrag_nb.agent.memory_session import MemorySettings
 from vrag_nb.agent.pages import Pages
 from vrag_nb.agent.policy import Conversation, Generation
+from vrag_nb.agent.task_settings import MemorySettings
 from vrag_nb.agent.trajectory import Trajectory, Turn
 
 

@@ -12,49 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
-
 from vrag_nb.agent.actions import Action, InvalidAction
-from vrag_nb.agent.geometry import MIN_CROP, Budget, CropError, View
+from vrag_nb.agent.geometry import CropError, View
 from vrag_nb.agent.pages import Pages
 from vrag_nb.agent.policy import Conversation
+from vrag_nb.agent.task_settings import Settings
 from vrag_nb.agent.trajectory import Observation, Turn
 from vrag_nb.records import Hit, Question
-
-FORMATS = "Use <search>query</search>, <bbox>[x1, y1, x2, y2]</bbox> or <answer>answer</answer>."
-
-
-class Settings(BaseModel):
-    """What the task is. Written into every trajectory.
-
-    max_turns: action turns before the forced answer. top_k: how far down the ranked list a search looks.
-    images_per_search: unseen pages shown per search. padding: shown pixels added on every side of a box.
-    min_pixels, max_pixels, factor: the budget of one shown image. min_crop: page pixels a box must cover.
-    formats, forced_text, nothing_new_text, nothing_found_text: what the environment says. caption: what it
-    says before a page or a crop; {question} stands for the question. actions: those beside search, crop and answer, as
-    `module:Class` of an `action_kinds.ActionKind`.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    max_turns: int = Field(default=4, ge=0)
-    top_k: int = Field(default=10, ge=1)
-    images_per_search: int = Field(default=1, ge=1)
-    padding: float = Field(default=0, ge=0)
-    min_pixels: int = 256 * 28 * 28
-    max_pixels: int = 512 * 28 * 28
-    factor: int = 28
-    min_crop: int = Field(default=MIN_CROP, ge=1)
-    system: str | None = None
-    formats: str = FORMATS
-    forced_text: str = "No more actions are left. Answer now: <answer>answer</answer>."
-    caption: str = ""
-    nothing_new_text: str = "Every page found has been shown already. Search for something else, or answer."
-    nothing_found_text: str = "The search found no page. Search for something else, or answer."
-    actions: tuple[str, ...] = Field(default=(), exclude_if=lambda names: not names)
-
-    @property
-    def budget(self) -> Budget:
-        return Budget(self.min_pixels, self.max_pixels, self.factor)
 
 
 @dataclass

@@ -9,8 +9,9 @@ or a picture, is shown as a line that says so: to systems that read text such pa
 from __future__ import annotations
 
 from vrag_nb.agent.actions import Action
-from vrag_nb.agent.observers import SearchObserver, Session, Settings
+from vrag_nb.agent.observers import SearchObserver, Session
 from vrag_nb.agent.pages import Pages
+from vrag_nb.agent.task_settings import Settings
 from vrag_nb.agent.trajectory import Observation
 from vrag_nb.records import Hit
 

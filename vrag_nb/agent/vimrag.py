@@ -21,12 +21,13 @@ from PIL import Image as PILImage
 from vrag_nb.agent.memory_environment import MemoryEnvironment
 from vrag_nb.agent.memory_graph import MemoryGraph
 from vrag_nb.agent.memory_records import Offered, Remembered, Reply
-from vrag_nb.agent.memory_session import MemorySession, MemorySettings
+from vrag_nb.agent.memory_session import MemorySession
 from vrag_nb.agent.openai_policy import OpenAIPolicy
 from vrag_nb.agent.pages import Pages
 from vrag_nb.agent.policy import Policy, generate_safely, turn_seed
 from vrag_nb.agent.search_client import SearchClient
 from vrag_nb.agent.searching import Engine
+from vrag_nb.agent.task_settings import MemorySettings
 from vrag_nb.agent.trajectory import Trajectory, Turn
 from vrag_nb.records import Hit, Question
 

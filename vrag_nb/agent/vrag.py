@@ -16,10 +16,11 @@ from typing import Any
 from PIL import Image as PILImage
 
 from vrag_nb.agent.environment import Environment
-from vrag_nb.agent.observers import Session, Settings
+from vrag_nb.agent.observers import Session
 from vrag_nb.agent.pages import Pages, PageStore
 from vrag_nb.agent.policy import Policy, generate_safely, turn_seed
 from vrag_nb.agent.searching import Engine
+from vrag_nb.agent.task_settings import Settings
 from vrag_nb.agent.trajectory import Observation, Trajectory, Turn
 from vrag_nb.records import Hit, Question
 

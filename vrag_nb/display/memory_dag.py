@@ -22,8 +22,8 @@ import ipywidgets
 
 from vrag_nb.agent.memory_graph import ANSWER, ROOT, GraphError, MemoryGraph, Node
 from vrag_nb.agent.memory_records import Remembered
-from vrag_nb.agent.memory_session import MemorySettings
 from vrag_nb.agent.pages import Pages, PageStore
+from vrag_nb.agent.task_settings import MemorySettings
 from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.agent.vimrag import Event
 from vrag_nb.display import figures, scenes

@@ -25,8 +25,8 @@ from vrag_nb.agent.memory_context import remembered as remembered_items
 from vrag_nb.agent.memory_energy import energies
 from vrag_nb.agent.memory_graph import ANSWER, ROOT, Item, MemoryGraph, Node
 from vrag_nb.agent.memory_records import Remembered
-from vrag_nb.agent.memory_session import MemorySettings
 from vrag_nb.agent.pages import Pages
+from vrag_nb.agent.task_settings import MemorySettings
 from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.display import figures, scenes
 from vrag_nb.display.figures import BLUE, INK, LINE, MUTED, ORANGE, axes_at, line_height, wrap

@@ -32,12 +32,12 @@ from typing import Any, ClassVar
 
 from vrag_nb.agent.actions import Action
 from vrag_nb.agent.environment import Environment
-from vrag_nb.agent.memory_session import MemorySettings
-from vrag_nb.agent.observers import Observer, Session, Settings, refuse_crop
+from vrag_nb.agent.observers import Observer, Session, refuse_crop
 from vrag_nb.agent.pages import Pages, PageStore
 from vrag_nb.agent.policy import Generation, Policy
 from vrag_nb.agent.rollout import World, rollout
 from vrag_nb.agent.searching import Engine
+from vrag_nb.agent.task_settings import MemorySettings, Settings
 from vrag_nb.agent.trajectory import Trajectory, Turn, assistant_message, opening
 from vrag_nb.loading import load_object
 from vrag_nb.records import Question

@@ -42,12 +42,11 @@ from typing import Any, Literal
 from tqdm.auto import tqdm
 
 from vrag_nb.agent.action_kinds import load_kinds
-from vrag_nb.agent.memory_session import MemorySettings
-from vrag_nb.agent.observers import Settings
 from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.policy import Policy
 from vrag_nb.agent.prompting import load_prompt
 from vrag_nb.agent.searching import Engine, in_words, search_each
+from vrag_nb.agent.task_settings import MemorySettings, Settings
 from vrag_nb.agent.trajectory import Trajectory, TrajectoryLog, write_trajectories
 from vrag_nb.evaluation.answers import answered_right
 from vrag_nb.evaluation.baselines import Context, System, agent_system, find_system

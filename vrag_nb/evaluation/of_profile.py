@@ -9,8 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, TypedDict
 
-from vrag_nb.agent.memory_session import MemorySettings
-from vrag_nb.agent.observers import Settings
+from vrag_nb.agent.task_settings import MemorySettings, Settings
 from vrag_nb.paths import shown_path
 from vrag_nb.profiles import Profile
 

@@ -15,9 +15,10 @@ from PIL import Image as PILImage
 
 from vrag_nb.agent.environment import Environment, Observer
 from vrag_nb.agent.geometry import jittered
-from vrag_nb.agent.observers import Session, Settings, refuse_crop
+from vrag_nb.agent.observers import Session, refuse_crop
 from vrag_nb.agent.policy import Image
 from vrag_nb.agent.prompting import fill_prompt, load_prompt
+from vrag_nb.agent.task_settings import Settings
 from vrag_nb.learning.experts import (
     SMALL_PRINT,
     WRONG_PAGE,

@@ -15,9 +15,9 @@ from PIL import Image as PILImage
 
 from vrag_nb.agent.memory_environment import MemoryEnvironment
 from vrag_nb.agent.memory_expert import MemoryPlanner
-from vrag_nb.agent.memory_session import MemoryKind, MemorySettings
 from vrag_nb.agent.policy import Conversation, Generation, Image
 from vrag_nb.agent.searching import Engine
+from vrag_nb.agent.task_settings import MemoryKind, MemorySettings
 from vrag_nb.evaluation.long_questions import QUERY_TYPE, long_questions
 from vrag_nb.nano.deck_tasks import BUDGET, DeckPool, DrawnPage, look_for
 from vrag_nb.nano.expert import DeckPages, FlawedSearch

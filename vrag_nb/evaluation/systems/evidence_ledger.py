@@ -17,7 +17,8 @@ from collections.abc import Sequence
 
 from vrag_nb.agent import thinking
 from vrag_nb.agent.environment import Environment
-from vrag_nb.agent.observers import FORMATS, Session
+from vrag_nb.agent.observers import Session
+from vrag_nb.agent.task_settings import FORMATS
 from vrag_nb.agent.trajectory import Turn, observation_message
 from vrag_nb.evaluation.baselines import Context, System
 from vrag_nb.records import Hit

@@ -17,8 +17,9 @@ from vrag_nb.agent.action_kinds import ActionKind
 from vrag_nb.agent.actions import Action, InvalidAction
 from vrag_nb.agent.environment import Environment
 from vrag_nb.agent.geometry import View
-from vrag_nb.agent.observers import CropObserver, Observer, SearchObserver, Session, Settings
+from vrag_nb.agent.observers import CropObserver, Observer, SearchObserver, Session
 from vrag_nb.agent.pages import Pages
+from vrag_nb.agent.task_settings import Settings
 from vrag_nb.agent.trajectory import Observation
 from vrag_nb.evaluation.baselines import Context, System
 from vrag_nb.records import Hit

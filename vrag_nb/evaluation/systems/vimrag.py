@@ -16,10 +16,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, ClassVar
 
-from vrag_nb.agent.memory_energy import TOP_K
 from vrag_nb.agent.memory_environment import MemoryEnvironment, default_prompt
-from vrag_nb.agent.memory_session import MemoryKind, MemorySession, MemorySettings
+from vrag_nb.agent.memory_session import MemorySession
 from vrag_nb.agent.rollout import World
+from vrag_nb.agent.task_settings import TOP_K, MemoryKind, MemorySettings
 from vrag_nb.evaluation.baselines import Context, System
 
 STEPS = 20
