@@ -305,7 +305,7 @@ def test_the_answers_of_one_policy_are_not_taken_for_anothers(run):
     assert model.identity == model.identity != Fixed(ask=print).identity
 
 
-def test_ones_own_policy_is_known_by_what_its_profile_says_of_it(tmp_path, monkeypatch):
+def test_ones_declared_policy_is_known_by_what_its_profile_says_of_it(tmp_path, monkeypatch):
     code = """from vrag_nb.agent.policy import Policy
 
 
@@ -315,17 +315,17 @@ class Own(Policy):
 
     def generate(self, conversations, seeds=None): ...
 """
-    (tmp_path / "own_policy.py").write_text(code)
+    (tmp_path / "declared_policy.py").write_text(code)
     monkeypatch.syspath_prepend(str(tmp_path))
     runs = tmp_path / "runs.yaml"
 
     def loaded(checkpoint: str, word: str) -> Policy:
-        policy = f"{{kind: 'own_policy:Own', checkpoint: {checkpoint}, options: {{word: {word}}}}}"
+        policy = f"{{kind: 'declared_policy:Own', checkpoint: {checkpoint}, options: {{word: {word}}}}}"
         runs.write_text(f"profiles: {{own: {{corpus: {{folder: c}}, retriever: {{kind: bm25}}, policy: {policy}}}}}")
         return load_profile("own", runs).load_policy()
 
     one, same, other, further = loaded("a/b", "x"), loaded("a/b", "x"), loaded("a/b", "y"), loaded("a/c", "x")
-    assert one.declared == {"kind": "own_policy:Own", "checkpoint": "a/b", "options": {"word": "x"}}
+    assert one.declared == {"kind": "declared_policy:Own", "checkpoint": "a/b", "options": {"word": "x"}}
     assert (one.declared, one.identity) == (same.declared, same.identity)
     assert len({str(policy.declared) for policy in (one, other, further)}) == 3
 
