@@ -315,7 +315,7 @@ def test_a_profile_sets_any_field_of_its_agents_task(file: Path) -> None:
     assert load_profile("memory", file).memory_settings() == MemorySettings(
         system="Be brief.", memorise_text="Note it."
     )
-    with pytest.raises(ProfileError, match=r"profile none, field agent.*no image size .* between 100000 and 90000"):
+    with pytest.raises(ProfileError, match=r"profile none, field agent: no image size .* between 100000 and 90000"):
         load_profile("none", file)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from vrag_nb.agent.geometry import MIN_CROP, Budget
 
@@ -39,7 +40,10 @@ class Task(BaseModel):
 
     @model_validator(mode="after")
     def _has_a_budget(self) -> Self:
-        self.budget  # noqa: B018 - raises where there is none
+        try:
+            self.budget  # noqa: B018 - raises where there is none
+        except ValueError as error:  # in these words, without pydantic's own before them
+            raise PydanticCustomError("budget", "{why}", {"why": str(error)}) from None
         return self
 
 

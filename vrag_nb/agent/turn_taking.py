@@ -34,8 +34,7 @@ class TurnTaking(ABC, Generic[S]):
 
     engine: searches the corpus; None for one that only replays. corpus: a prepared folder, or other `Pages`. settings:
     what the task is; of all they have a pixel `budget` and `top_k`, how far down the ranked list a search looks.
-    prompt: a template's name or path. Raises FileNotFoundError / ValueError for a corpus, prompt or budget that is not
-    there.
+    prompt: a template's name or path. Raises FileNotFoundError / ValueError for a corpus or prompt that is not there.
     """
 
     settings: Any
@@ -44,7 +43,6 @@ class TurnTaking(ABC, Generic[S]):
         self.engine = engine
         self.pages: Pages = PageStore(Path(corpus)) if isinstance(corpus, str | Path) else corpus
         self.settings = settings
-        self.settings.budget  # noqa: B018 - an impossible budget is an error here, not in the middle of a run
         self.template = load_prompt(prompt)
 
     def start(self, question: Question | str, uid: str | None = None) -> S:
