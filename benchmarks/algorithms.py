@@ -1,6 +1,12 @@
 """GGPO against GSPO (and GRPO) on VimRAG trajectories, from one start, in one budget (arXiv 2602.12735, eq. 11, 12).
 
     python benchmarks/algorithms.py --out results/algorithms --run data/runs/algorithms --seeds 0 1 2 [--steps 6]
+    python benchmarks/algorithms.py --profile nano-vague --start data/runs/nano-vague/sft/final --readable --max-steps 5 \
+        --run data/runs/vague --out results/algorithms-vague
+
+With `--readable` only such questions are asked as the profile's own policy, which is not the start, answers right with
+a gold page before it: what is then learned is to find pages. `python -m vrag_nb.learning.stages sample` and `sft`, with
+`--profile nano-vague --out data/runs/nano-vague`, make the start of the second line, which searches badly.
 
 Every algorithm and seed is a training run of its own from `--start`, with the profile's reward, settings and training
 questions; development questions are rolled out, greedily, every `--every` steps. Printed and written: reward and share
@@ -21,25 +27,52 @@ from typing import Any
 from matplotlib.figure import Figure
 from tables import tell
 
+from vrag_nb.agent.rollout import rollout
+from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.display import figures, plots
+from vrag_nb.evaluation.answers import answered_right
 from vrag_nb.files import write_json
 from vrag_nb.learning.curves import over_seeds, read_log
 from vrag_nb.learning.stages import reinforcement
 from vrag_nb.learning.trainers import train
 from vrag_nb.paths import project_path
-from vrag_nb.profiles import Profile, load_profile
+from vrag_nb.profiles import Profile, load_profile, sample
+from vrag_nb.records import Question
 
 REWARD, OUTCOME, MASKED, LEARNED = "eval_reward", "eval_reward/outcome", "masked_share", "learned_rows"
-Runs = Mapping[str, Sequence[Sequence[Mapping[str, Any]]]]  # algorithm -> the log of every seed
+Log = list[dict[str, Any]]
+Runs = Mapping[str, Sequence[Log]]  # algorithm -> the log of every seed
 
 
-def trained(profile: Profile, engine: Any, start: Path, run: Path, dev_limit: int, **changes: Any) -> list[dict]:
+def found_and_read(trajectory: Trajectory) -> bool:
+    """Whether it is right, and a gold page was shown: not by luck, and not for want of an answer."""
+    gold = set(trajectory.reference.gold_page_ids) if trajectory.reference else set()
+    return answered_right(trajectory) and any(seen.page_id in gold for seen in trajectory.observations)
+
+
+def readable(profile: Profile, engine: Any, questions: Sequence[Question], out: Path) -> list[Question]:
+    """The questions that the profile's own policy answers right off a gold page, greedily; it is asked once."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    environment, concurrency = profile.load_environment(engine, training=True), profile.evaluation.concurrency
+    played = rollout(profile.load_policy(), environment, questions, out, concurrency=concurrency)
+    return [question for question, one in zip(questions, played, strict=True) if found_and_read(one)]
+
+
+def questions_of(profile: Profile, engine: Any, run: Path, dev_limit: int, only_readable: bool) -> list[list[Question]]:
+    """Those that are trained on, and those of the development split."""
+    _, training = profile.training_questions()
+    if not only_readable:
+        return [training, profile.dev_questions(dev_limit)]
+    everything = {"training": training, "dev": profile.dev_questions(10**6)}
+    found = {name: readable(profile, engine, some, run / f"{name}.jsonl") for name, some in everything.items()}
+    for name, some in everything.items():
+        print(f"{name}: {len(found[name])} of {len(some)} questions are answered right off a gold page")
+    return [found["training"], sample(found["dev"], dev_limit, profile.taught.seed)]
+
+
+def trained(profile: Profile, world: Any, start: Path, run: Path, asked: list[list[Question]], **changes: Any) -> Log:
     """The log of one run, which is made where it is not there."""
-    _, questions = profile.training_questions()
-    dev = profile.dev_questions(dev_limit)
-    trainer = reinforcement(
-        profile, start, run, questions, dev, profile.load_environment(engine, training=True), **changes
-    )
+    trainer = reinforcement(profile, start, run, *asked, world, **changes)
     train(trainer)
     return read_log(run / "log.jsonl")
 
@@ -103,9 +136,16 @@ def main() -> None:
     parser.add_argument("--questions-per-step", type=int, default=8)
     parser.add_argument("--learning-rate", type=float, help="in place of the profile's")
     parser.add_argument("--dev-limit", type=int, default=48)
+    parser.add_argument("--max-steps", type=int, help="generations at most, in place of the profile's")
+    parser.add_argument("--readable", action="store_true", help="ask only what is read off a page that is found")
     options = parser.parse_args()
     profile, out = load_profile(options.profile), project_path(options.out)
     engine, start, run = profile.search_engine(), project_path(options.start), project_path(options.run)
+    asked = questions_of(profile, engine, run, options.dev_limit, options.readable)
+    if options.max_steps:
+        agent = profile.agent.model_copy(update={"max_steps": options.max_steps})
+        profile = profile.model_copy(update={"agent": agent})
+    world = profile.load_environment(engine, training=True)
     budget: dict[str, Any] = {"steps": options.steps, "validate_every": options.every}
     budget |= {"questions_per_step": options.questions_per_step}
     if options.learning_rate:
@@ -113,7 +153,7 @@ def main() -> None:
     runs = {
         name: [
             trained(
-                profile, engine, start, run / f"{name}-{seed}-dev{options.dev_limit}", options.dev_limit,
+                profile, world, start, run / f"{name}-{seed}-dev{options.dev_limit}", asked,
                 algorithm=name, seed=seed, **budget,
             )
             for seed in options.seeds
@@ -131,7 +171,7 @@ def main() -> None:
         "segments computed a step",
         "GSPO's end at step",
     ]
-    about = f"Means over seeds, lowest to highest; {options.dev_limit} development questions, {options.steps} steps."
+    about = f"Means over seeds, lowest to highest; {len(asked[1])} development questions, {options.steps} steps."
     tell("GGPO and GSPO", header, rows(runs, options.steps), about, out)
     write_json(out / "algorithms.json", runs)
     figures.save(draw(runs), out / "algorithms.png")

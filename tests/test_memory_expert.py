@@ -162,6 +162,21 @@ def test_questions_without_facts_and_without_an_answer(tiny_corpus: Path, memory
     assert graph.nodes[1].items == ()
 
 
+def test_a_vague_search_is_made_with_half_of_its_words_and_is_a_dead_end(tiny_corpus: Path) -> None:
+    question = asked(fact(2, "Peru", "3%"), query="In which year did Peru grow?", answer="1999")
+    engine = ByQuery(**{"In_which_year_did_Peru_grow?": ["alpha_2"]})
+    environment = MemoryEnvironment(engine, tiny_corpus, MemorySettings(max_pixels=40 * 784))
+    planner = MemoryPlanner([question], follow_misses=False, vague=0.5)
+    played = rollout(planner, environment, [question], samples=24, progress=False)
+    searches = [[turn.action.query for turn in one.turns if turn.action.kind == "search"] for one in played]
+    assert {query for made in searches for query in made} == {"In which year", "In which year did Peru grow?"}
+    assert {len(made) for made in searches} >= {1, 2}
+    for one, made in zip(played, searches, strict=True):
+        assert (one.answer, made.count("In which year did Peru grow?")) == ("1999", 1)
+        assert len(MemoryGraph.load(one.graph or []).redundant()) == len(made) - 1
+    assert planner.identity != MemoryPlanner([question]).identity != MemoryPlanner([question], vague=0.1).identity
+
+
 def test_a_page_in_memory_is_not_taken_for_one_just_found(tiny_corpus: Path) -> None:
     """With a system message the context is not the first one, and its own pictures are no search's."""
     engine = ByQuery(**{"Norway_2%": ["alpha_1"], "Peru": ["beta_1", "alpha_3"]})

@@ -322,7 +322,7 @@ def test_a_profile_sets_any_field_of_its_agents_task(file: Path) -> None:
 def test_the_planner_that_is_told_the_gold_plays_by_the_agents_rules(file: Path) -> None:
     model = "{kind: openai, checkpoint: m, options: {api_key_env: null}}"
     glancing = f"glancing: {{crops: false}}, sampled: {{crops: false, policy: {model}}}"
-    experts = f"{{told: {{}}, {glancing}, grounded: {{grounder: {model}}}}}"
+    experts = f"{{told: {{}}, {glancing}, grounded: {{grounder: {model}}}, vague: {{vague: 0.5}}}}"
     add(
         file,
         f"  taught:\n    extends: base\n    learning: {{base: a/b, sampling: {{experts: {experts}}}}}\n"
@@ -336,6 +336,9 @@ def test_the_planner_that_is_told_the_gold_plays_by_the_agents_rules(file: Path)
         load_profile("memory", file).load_expert("glancing", questions)
     with pytest.raises(ProfileError, match=r"experts\.sampled\.crops: this is the planner's"):
         load_profile("taught", file).load_expert("sampled", questions)
+    assert load_profile("memory", file).load_expert("vague", questions).name == "vague-memory-planner-0.5"
+    with pytest.raises(ProfileError, match=r"experts\.vague\.vague: this is the planner's of an agent with a memory"):
+        load_profile("taught", file).load_expert("vague", questions)
     with pytest.raises(ProfileError, match=r"experts\.grounded\.grounder redraws the boxes .* agent is vimrag"):
         load_profile("memory", file).load_expert("grounded", questions)
 

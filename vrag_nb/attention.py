@@ -140,11 +140,13 @@ def padded_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
 def _met(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     """(windows, heads, length, d): scaled queries of windows of one length meet the keys of their own.
 
-    In bfloat16 blocks are faster at any length, but what a backward pass needs of them are all scores, hundreds of
-    megabytes of a large page.
+    In bfloat16 blocks are faster at any length on AMD's processors, but what a backward pass needs of them are all
+    scores, hundreds of megabytes of a large page. Intel's AMX makes the fused kernel's products as fast, and to write
+    scores to memory then takes longer than to compute them.
     """
     learns = torch.is_grad_enabled() and query.requires_grad
-    if query.shape[2] < LONG or (query.dtype == torch.bfloat16 and not learns):
+    in_blocks = query.dtype == torch.bfloat16 and not learns and not torch.cpu.get_capabilities().get("amx_bf16")
+    if query.shape[2] < LONG or in_blocks:
         return _in_blocks(query, key, value, None, causal=False)
     return scaled_dot_product_attention(query, key, value, scale=1)
 

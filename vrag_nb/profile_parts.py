@@ -152,12 +152,13 @@ class ExpertPart(Part):
 
     policy: a model, at a temperature of its own options; none for the planner that is told the gold. grounder: redraws
     the boxes. crops: whether the planner that is told the gold enlarges small print, or answers as if it could read it.
-    questions: so many of those for sampling. samples: trajectories per question.
+    vague: the share of its searches that the planner of VimRAG's protocol makes with half of their words. questions: so many of those for sampling. samples: trajectories per question.
     """
 
     policy: PolicyPart | None = None
     grounder: PolicyPart | None = None
     crops: bool = True
+    vague: float = Field(default=0.0, ge=0, le=1)
     questions: int | None = Field(default=None, ge=1)
     samples: int = Field(default=1, ge=1)
 

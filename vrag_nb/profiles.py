@@ -404,8 +404,8 @@ class Profile(Part):
     def load_expert(self, name: str, questions: Sequence[Question]) -> Policy:
         """An expert of the sampling part; the privileged planner is told the gold of `questions`.
 
-        Raises ProfileError for a grounder or for `crops` where the profile's kind of agent, or the expert, has no use
-        for it.
+        Raises ProfileError for a grounder, for `crops` or for `vague` where the profile's kind of agent, or the expert,
+        has no use for it.
         """
         from vrag_nb.agent.memory_expert import MemoryPlanner
         from vrag_nb.learning.experts import GroundedPolicy, PrivilegedPlanner
@@ -416,12 +416,16 @@ class Profile(Part):
         if not part.crops and (part.policy or not isinstance(self.agent, VRAGPart)):
             where = f"profile {self.name}, field {field}.crops"
             raise ProfileError(f"{where}: this is the planner's of an agent that crops")
+        if part.vague and (part.policy or isinstance(self.agent, VRAGPart)):
+            where = f"profile {self.name}, field {field}.vague"
+            raise ProfileError(f"{where}: this is the planner's of an agent with a memory graph")
         if part.policy:
             planner = self._policy(f"{field}.policy", part.policy)
         elif isinstance(self.agent, VRAGPart):
             planner = PrivilegedPlanner(questions, crops=part.crops)
         else:
-            planner = MemoryPlanner(questions)
+            # a miss is a dead end of the graph where what is to be unlearned is missing
+            planner = MemoryPlanner(questions, follow_misses=not part.vague, vague=part.vague)
         return GroundedPolicy(planner, self._policy(f"{field}.grounder", part.grounder)) if part.grounder else planner
 
     def load_reward(self, reward: str | dict[str, Any] | None = None) -> Reward:

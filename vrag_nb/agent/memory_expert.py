@@ -48,18 +48,28 @@ class MemoryPlanner(PrivilegedPolicy):
     miss is a dead end of the graph.
     asked_only: a search that was for one page and brought the page of another fact as well is written down for what
     it was asked, as by a model that can read one thing at a time.
+    vague: the share of searches that are made with the first half of their words only, drawn anew for each. They mostly
+    miss, and teach a habit that reinforcement learning can then unlearn.
 
     Of a question that is a list of questions (`parts` in its record) findings and searches have their numbers.
     """
 
     name = "privileged-memory-planner"
 
-    def __init__(self, questions: Sequence[Question], follow_misses: bool = True, asked_only: bool = False) -> None:
+    def __init__(
+        self,
+        questions: Sequence[Question],
+        follow_misses: bool = True,
+        asked_only: bool = False,
+        vague: float = 0.0,
+    ) -> None:
         super().__init__(questions)
-        self.follow_misses, self.asked_only = follow_misses, asked_only
+        self.follow_misses, self.asked_only, self.vague = follow_misses, asked_only, vague
+        if vague:
+            self.name = f"vague-memory-planner-{vague:g}"
 
     def turn(self, question: Question, conversation: Conversation, rng: random.Random) -> Generation:
-        """See `PrivilegedPolicy.turn`. Nothing is drawn."""
+        """See `PrivilegedPolicy.turn`. Only whether a search is vague is drawn."""
         opening = next(message.text for message in conversation if message.role == "user")
         clues, memory = _clues(question), _Memory(opening)
         if any(message.role == "assistant" for message in conversation):
@@ -75,7 +85,8 @@ class MemoryPlanner(PrivilegedPolicy):
             return Generation(_answer(NO_ANSWER if clues else question.reference_answer, clues, memory))
         made = attempts[: attempts.index(open_ones[0])]
         number = clues.index(missing[0]) + 1 if _listed(question) else 0
-        return Generation(_search(open_ones[0], made, memory, self.follow_misses, number))
+        words = _first_half(open_ones[0]) if rng.random() < self.vague else open_ones[0]
+        return Generation(_search(words, made, memory, self.follow_misses, number))
 
 
 class _Memory:
@@ -141,6 +152,11 @@ def _span(question: Question) -> tuple[float, float] | None:
 
 def _plain(text: str) -> str:
     return " ".join(text.split())
+
+
+def _first_half(query: str) -> str:
+    words = query.split()
+    return " ".join(words[: (len(words) + 1) // 2])
 
 
 def _missed(query: str) -> str:
