@@ -21,12 +21,12 @@ from typing import Any
 from matplotlib.figure import Figure
 from tables import tell
 
-from vrag_nb.display import figures, plots
 from vrag_nb.files import write_json
 from vrag_nb.learning.curves import over_seeds, read_log
 from vrag_nb.learning.stages import reinforcement
 from vrag_nb.learning.trainers import train
 from vrag_nb.paths import project_path
+from vrag_nb.plotting import figures, plots
 from vrag_nb.profiles import Profile, load_profile
 
 REWARD, OUTCOME, MASKED, LEARNED = "eval_reward", "eval_reward/outcome", "masked_share", "learned_rows"
@@ -86,7 +86,8 @@ def draw(runs: Runs) -> Figure:
     """Development reward and right answers by step."""
     fields = {"Development reward": REWARD, "Right development answers": OUTCOME}
     return plots.seed_bands(
-        {title: {name: over_seeds(logs, field) for name, logs in runs.items()} for title, field in fields.items()}
+        {title: {name: over_seeds(logs, field) for name, logs in runs.items()} for title, field in fields.items()},
+        shares=["Right development answers"],
     )
 
 
