@@ -1,8 +1,8 @@
 """GGPO against GSPO (and GRPO) on VimRAG trajectories, from one start, in one budget (arXiv 2602.12735, eq. 11, 12).
 
     python benchmarks/algorithms.py --out results/algorithms --run data/runs/algorithms --seeds 0 1 2 [--steps 6]
-    python benchmarks/algorithms.py --profile nano-vague --start data/runs/nano-vague/sft/final --readable --max-steps 5 \
-        --run data/runs/vague --out results/algorithms-vague
+    python benchmarks/algorithms.py --profile nano-vague --start data/runs/nano-vague/sft/final --readable \
+        --max-steps 5 --run data/runs/vague --out results/algorithms-vague
 
 With `--readable` only such questions are asked as the profile's own policy, which is not the start, answers right with
 a gold page before it: what is then learned is to find pages. `python -m vrag_nb.learning.stages sample` and `sft`, with
@@ -29,13 +29,13 @@ from tables import tell
 
 from vrag_nb.agent.rollout import rollout
 from vrag_nb.agent.trajectory import Trajectory
-from vrag_nb.display import figures, plots
 from vrag_nb.evaluation.answers import answered_right
 from vrag_nb.files import write_json
 from vrag_nb.learning.curves import over_seeds, read_log
 from vrag_nb.learning.stages import reinforcement
 from vrag_nb.learning.trainers import train
 from vrag_nb.paths import project_path
+from vrag_nb.plotting import figures, plots
 from vrag_nb.profiles import Profile, load_profile, sample
 from vrag_nb.records import Question
 
@@ -119,7 +119,8 @@ def draw(runs: Runs) -> Figure:
     """Development reward and right answers by step."""
     fields = {"Development reward": REWARD, "Right development answers": OUTCOME}
     return plots.seed_bands(
-        {title: {name: over_seeds(logs, field) for name, logs in runs.items()} for title, field in fields.items()}
+        {title: {name: over_seeds(logs, field) for name, logs in runs.items()} for title, field in fields.items()},
+        shares=["Right development answers"],
     )
 
 

@@ -52,7 +52,6 @@ from vrag_nb.agent.rollout import rollout
 from vrag_nb.agent.searching import Engine
 from vrag_nb.agent.task_settings import MemorySettings
 from vrag_nb.agent.trajectory import Trajectory
-from vrag_nb.display import figures, plots
 from vrag_nb.evaluation.answers import is_correct
 from vrag_nb.evaluation.long_questions import long_questions
 from vrag_nb.evaluation.metrics import bootstrap
@@ -62,6 +61,7 @@ from vrag_nb.learning.curves import over_seeds
 from vrag_nb.learning.ggpo import ggpo_loss
 from vrag_nb.learning.segments import node_masks
 from vrag_nb.paths import project_path
+from vrag_nb.plotting import figures, plots
 from vrag_nb.profiles import load_profile, sample
 from vrag_nb.records import Hit, Question
 
@@ -307,7 +307,7 @@ def main() -> None:
     )
     tell("GGPO and GSPO on a table of logits", HEADER, rows(runs), about, out)
     curves = {"Right development answers": {name: over_seeds(logs, RIGHT) for name, logs in runs.items()}}
-    figures.save(plots.seed_bands(curves), out / "credit.png")
+    figures.save(plots.seed_bands(curves, shares=curves), out / "credit.png")
 
 
 if __name__ == "__main__":

@@ -33,7 +33,6 @@ from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.policy import Policy
 from vrag_nb.agent.task_settings import MemorySettings, Settings
 from vrag_nb.agent.trajectory import Trajectory, read_trajectories
-from vrag_nb.display import figures
 from vrag_nb.evaluation.answers import is_correct
 from vrag_nb.evaluation.evaluate import evaluate
 from vrag_nb.evaluation.long_questions import long_questions, values_right
@@ -44,6 +43,7 @@ from vrag_nb.evaluation.visual_context import mean_by_step, visual_tokens
 from vrag_nb.files import write_json
 from vrag_nb.learning.experts import PrivilegedPlanner
 from vrag_nb.paths import project_path
+from vrag_nb.plotting import figures
 from vrag_nb.profiles import Profile, load_profile, sample
 from vrag_nb.records import Question
 
@@ -154,6 +154,7 @@ def draw(rows: Sequence[Row]) -> figures.Picture:
         done = [sum(at is not None and at <= step for at in row.right_at) / len(row.right_at) for step in steps]
         right.plot(steps, done, marker=".", **style)
     right.set_ylim(-0.03, 1.03)
+    figures.share_ticks(right.yaxis)
     left.legend(fontsize=8, frameon=False)
     return figure
 

@@ -46,8 +46,8 @@ from rich.console import Console
 from rich.table import Table
 from threadpoolctl import threadpool_limits
 
-from vrag_nb.display import figures
 from vrag_nb.files import write_json
+from vrag_nb.plotting import figures
 from vrag_nb.profiles import load_profile, sample
 from vrag_nb.provenance import hardware
 from vrag_nb.records import read_pages
@@ -357,6 +357,8 @@ def draw(rows: Sequence[Row], title: str) -> figures.Picture:
             axes.axhline(target, color=figures.MUTED, linestyle="--", linewidth=1)
         if log:
             axes.set_yscale("log")
+        if name.startswith("Recall"):
+            figures.share_ticks(axes.yaxis)
         if place == 0:
             handles, labels = axes.get_legend_handles_labels()
     figure.legend(handles, labels, title="candidates", frameon=False, loc="upper left", bbox_to_anchor=(0.7, 0.43))

@@ -28,8 +28,8 @@ import faiss
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from vrag_nb.display import figures
 from vrag_nb.files import write_json
+from vrag_nb.plotting import figures
 from vrag_nb.retrieval.growing import write_structure
 from vrag_nb.retrieval.opening import open_index
 from vrag_nb.retrieval.single_vector import SingleVectorIndex
@@ -182,6 +182,7 @@ def draw(rows: Sequence[Row], dim: int) -> figures.Picture:
             )
         if field == "recall":
             axes.set_ylim(min(0.9, *(row.recall for row in rows)) - 0.01, 1.01)
+            figures.share_ticks(axes.yaxis)
             axes.legend(fontsize=8, frameon=False, loc="lower left")
         else:
             axes.set_yscale("log")

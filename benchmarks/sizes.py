@@ -29,7 +29,6 @@ from tables import bracketed, tell
 from transformers import Qwen2_5_VLForConditionalGeneration
 
 from vrag_nb.attention import use_block_attention
-from vrag_nb.display import figures
 from vrag_nb.evaluation.metrics import Interval
 from vrag_nb.nano.deck_tasks import DeckPool, DeckTasks
 from vrag_nb.nano.glyphs import letter_targets
@@ -37,6 +36,7 @@ from vrag_nb.nano.model import FACTOR, NanoSize, build_nano_vlm, build_processor
 from vrag_nb.nano.optimisation import to_training_form
 from vrag_nb.nano.plan import Recipe, corpus_deck, earlier_state, split_questions, tokenizer
 from vrag_nb.nano.reading import Drawing, Reader, train_reading
+from vrag_nb.plotting import figures
 
 CANDIDATES = {
     "small": NanoSize(192, 6, 3, 128, 4, 4),
@@ -151,6 +151,7 @@ def draw(work: Path, names: list[str]) -> figures.Picture:
         axes = figures.axes_at(figure, 0.6 + 4.2 * place, 0.5, 3.4, 2.2)
         title, label = ("By steps", "step") if x == "step" else ("By minutes", "minutes")
         figures.chart(axes, title, x=label, y="share of letters right, running")
+        figures.share_ticks(axes.yaxis)
         for colour, (name, rows) in zip(figures.SERIES, logs.items(), strict=False):
             axes.plot([row[x] / unit for row in rows], [row["letters"] for row in rows], color=colour, label=name)
     axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False)

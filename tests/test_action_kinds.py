@@ -19,9 +19,10 @@ from vrag_nb.agent.task_settings import Settings
 from vrag_nb.agent.trajectory import Observation, Trajectory
 from vrag_nb.agent.transformers_policy import TransformersPolicy
 from vrag_nb.agent.vrag import VRAG
-from vrag_nb.display import payloads, plots, static
+from vrag_nb.display import payloads, static
 from vrag_nb.display.scenes import scenes
 from vrag_nb.display.transcript import turn_lines
+from vrag_nb.evaluation.turn_counts import turn_counts
 from vrag_nb.profiles import ProfileError, load_profile
 
 NANO = {"min_pixels": 784, "max_pixels": 20 * 784}
@@ -178,7 +179,7 @@ def test_it_is_shown_under_its_tag(tiny_corpus: Path) -> None:
     said = payloads.turn(trajectory, scenes(trajectory, store)[1])
     assert (said["kind"], said["argument"], said["query"]) == ("again", "x", "again x")
     static.trajectory_figure(trajectory, store)
-    labels = plots.turn_counts([trajectory]).axes[1].get_legend_handles_labels()[1]
+    labels = turn_counts([trajectory]).axes[1].get_legend_handles_labels()[1]
     assert labels == ["search", "crop", "answer", "invalid", "again", "zoom"]
 
 

@@ -86,6 +86,44 @@ def test_the_licence_is_apache() -> None:
     assert "Apache License" in (ROOT / "LICENSE").read_text()[:200]
 
 
+def packages() -> list[str]:
+    """In the order of the README's tree."""
+    tree = (ROOT / "README.md").read_text().partition("\nvrag_nb/\n")[2].partition("\n```")[0]
+    return re.findall(r"^  (\w+)/ ", tree, re.MULTILINE)
+
+
+def imported(module: Path) -> set[str]:
+    """The packages and modules of `vrag_nb` that a module imports, in functions as well."""
+    names: list[str] = []
+    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module.relative_to(ROOT)} imports by a relative name"
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
+    return {name.split(".")[1] for name in names if name.startswith("vrag_nb.")}
+
+
+def test_the_readme_lists_every_package() -> None:
+    assert sorted(packages()) == sorted(path.parent.name for path in (ROOT / "vrag_nb").glob("*/__init__.py"))
+
+
+@pytest.mark.parametrize("package", packages())
+def test_a_package_imports_only_what_stands_above_it_in_the_readme(package: str) -> None:
+    order = packages()
+    later = set(order[order.index(package) + 1 :])
+    modules = sorted((ROOT / "vrag_nb" / package).rglob("*.py"))
+    against = {str(path.relative_to(ROOT)): sorted(found) for path in modules if (found := imported(path) & later)}
+    assert not against, f"data flows one way, in the order of the README's tree: {against}"
+
+
+def test_what_packages_share_imports_none_of_the_last() -> None:
+    last = {"evaluation", "nano", "display", "commands"}
+    modules = [path for path in (ROOT / "vrag_nb").glob("*.py") if path.name != "__main__.py"]
+    against = {path.name: sorted(found) for path in modules if (found := imported(path) & last)}
+    assert not against, f"profiles, records and the like are what these are built on: {against}"
+
+
 @pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)
 def notebook(request: pytest.FixtureRequest) -> nbformat.NotebookNode:
     found = nbformat.read(request.param, as_version=4)

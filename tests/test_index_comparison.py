@@ -9,10 +9,10 @@ import pytest
 from matplotlib.patches import Rectangle
 from test_index import TEXTS, Toy, ToySingle, make_corpus
 
-from vrag_nb.display import figures
 from vrag_nb.display.index_figure import index_figure
 from vrag_nb.evaluation.index_comparison import ComparedIndex, compare_indexes, table
 from vrag_nb.evaluation.metrics import Interval
+from vrag_nb.plotting import figures
 from vrag_nb.records import MetaInfo, Question
 from vrag_nb.retrieval.bm25 import Bm25
 from vrag_nb.retrieval.building import build_index

@@ -20,9 +20,9 @@ from vrag_nb.agent.memory_graph import ANSWER, ROOT, GraphError, Item, MemoryGra
 from vrag_nb.agent.policy import Conversation
 from vrag_nb.agent.task_settings import MemorySettings
 from vrag_nb.agent.vimrag import Event, VimRAG
-from vrag_nb.display import figures
 from vrag_nb.display.memory_dag import MemoryDag, memory_figure, trajectory_memory_figure
 from vrag_nb.display.memory_layout import PER_ROW, lay_out, rows_of
+from vrag_nb.plotting import figures
 from vrag_nb.records import Hit
 
 SETTINGS = MemorySettings(memory_pixels=100 * 784)

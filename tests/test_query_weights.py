@@ -11,11 +11,11 @@ import pytest
 from PIL import Image
 from test_index import build, interruption, make_corpus, tiny  # noqa: F401  (two are fixtures)
 
-from vrag_nb.display.matches import Matches
 from vrag_nb.nano.weighing import compare, fit
 from vrag_nb.retrieval.embedders import load_embedder
 from vrag_nb.retrieval.engine import SearchEngine
 from vrag_nb.retrieval.hubness import page_hubness
+from vrag_nb.retrieval.matches import Matches
 from vrag_nb.retrieval.query_weights import QUERY_WEIGHTS, QueryWeights
 
 VOCABULARY, DIM = 6, 4

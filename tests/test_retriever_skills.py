@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from conftest import make_question
 
-from vrag_nb.display.matches import Matches
 from vrag_nb.nano.retriever_skills import answer_print, pages_found, printed_words, recall_by, word_met
 from vrag_nb.records import Hit, Question
 from vrag_nb.retrieval.embedders import SimilarityMap
+from vrag_nb.retrieval.matches import Matches
 
 FOREIGN = Path(__file__).resolve().parents[1] / "data" / "foreign"
 

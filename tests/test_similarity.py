@@ -12,10 +12,11 @@ from hypothesis.extra.numpy import arrays
 from matplotlib.figure import Figure
 from PIL import Image
 
-from vrag_nb.display import figures
-from vrag_nb.display.matches import ADDED, Matches, Word, paint, words_of
+from vrag_nb.display.heat_colours import paint
 from vrag_nb.display.similarity_figure import match_figure
+from vrag_nb.plotting import figures
 from vrag_nb.retrieval.embedders import SimilarityMap
+from vrag_nb.retrieval.matches import ADDED, Matches, Word, words_of
 
 QUERY = "the gold time in 1964?"
 TOKENS = ["the", "Ġgo", "ld", "Ġtime", "Ġin", "Ġ", "19", "64", "?", "<|endoftext|>", "<|endoftext|>"]

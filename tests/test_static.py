@@ -9,15 +9,18 @@ import numpy as np
 import pandas as pd
 import pytest
 from display_world import GOLD_BOX, QUESTION, make_corpus, trajectories
+from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from PIL import Image
 
 from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.trajectory import Trajectory, write_trajectories
-from vrag_nb.display import figures, plots, static
+from vrag_nb.display import static
 from vrag_nb.evaluation.report import short
+from vrag_nb.evaluation.turn_counts import turn_counts
 from vrag_nb.learning.curves import over_seeds
+from vrag_nb.plotting import figures, plots
 
 
 @pytest.fixture(scope="module")
@@ -175,6 +178,30 @@ def test_a_title_and_small_shares_fit_their_chart() -> None:
     assert plots.accuracy_by_system(ANSWERS).axes[0].get_ylim()[1] == pytest.approx(1.08), "an interval above .4"
 
 
+def ticks(axes: Axes) -> list[str]:
+    """The labels of the vertical axis, as drawn."""
+    low, high = axes.get_ylim()
+    return [label.get_text() for label in axes.get_yticklabels() if low <= label.get_position()[1] <= high]
+
+
+def test_every_axis_of_shares_reads_alike() -> None:
+    def one(value: float) -> Axes:
+        same = {"value": value, "low": value, "high": value, "n": 100}
+        return plots.accuracy_by_system({"agent": {"accuracy": same}}).axes[0]
+
+    assert ticks(one(0.9)) == ["0%", "25%", "50%", "75%", "100%"]
+    assert ticks(one(0.3)) == ["0%", "10%", "20%", "30%", "40%"]
+    assert ticks(one(0.05)) == ["0%", "2.5%", "5%", "7.5%", "10%"], "decimals where they are needed"
+    frame = pd.DataFrame({"step": [1, 2], "reward": [0.0, 1.0], "finish_rate": [0.0, 1.0], "learning_rate": [0.0, 1.0]})
+    read = {axes.get_title(loc="left"): "100%" in ticks(axes) for axes in plots.training_curves(frame).axes}
+    assert read == {"reward": False, "finish rate": True, "learning rate": False}
+    lessons = plots.lesson_curves(frame[["step"]].assign(match=[0.0, 1.0], loss=[1.0, 0.0]), smooth=1)
+    assert ["100%" in ticks(axes) for axes in lessons.axes] == [True, False]
+    curve = {"a": [(1, [0.0, 1.0]), (2, [0.0, 0.5])]}
+    bands = plots.seed_bands({"right answers": curve, "reward": curve}, shares=["right answers"])
+    assert ["100%" in ticks(axes) for axes in bands.axes] == [True, False]
+
+
 def test_a_chart_rounds_halves_as_the_tables_do() -> None:
     for share, percent in ((0.225, "23"), (0.075, "7"), (0.5, "50")):
         assert short(share).removeprefix(".").lstrip("0") == percent
@@ -262,7 +289,7 @@ def test_labels_are_counted_by_group() -> None:
 
 def test_turn_counts_from_a_file(played: list[Trajectory], tmp_path: Path) -> None:
     write_trajectories(tmp_path / "t.jsonl", played)
-    figure = plots.turn_counts(tmp_path / "t.jsonl")
+    figure = turn_counts(tmp_path / "t.jsonl")
     heights = {bars.get_label(): [bar.get_height() for bar in bars] for axes in figure.axes for bars in axes.containers}
     assert heights["correct"] == [0, 0, 0, 0, 0, 0, 1]
     assert heights["wrong"] == [0, 1, 1, 0, 0, 0, 0]

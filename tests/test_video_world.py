@@ -16,7 +16,6 @@ from vrag_nb.agent.memory_expert import MemoryPlanner
 from vrag_nb.agent.memory_graph import MemoryGraph
 from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.vimrag import Event, VimRAG
-from vrag_nb.display.figures import png_bytes
 from vrag_nb.display.video_figure import chunk_rows, gold_span, sheet_figure, timeline_figure
 from vrag_nb.documents import narrated
 from vrag_nb.documents.decks.generate import pretraining_deck
@@ -25,6 +24,7 @@ from vrag_nb.documents.pages import prepare_corpus
 from vrag_nb.documents.settings import VideoSettings
 from vrag_nb.evaluation.answers import is_correct
 from vrag_nb.paths import REPOSITORY
+from vrag_nb.plotting.figures import png_bytes
 from vrag_nb.records import Page, Question, read_pages, read_questions, write_questions
 from vrag_nb.retrieval.building import build_index
 from vrag_nb.retrieval.embedders import Embedder, load_embedder

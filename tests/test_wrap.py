@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vrag_nb.display.figures import _inches, wrap
+from vrag_nb.plotting.figures import _inches, wrap
 
 WORDS = st.lists(st.text("abcdefgijlmnopqrsWM0123.,%", min_size=1, max_size=14), min_size=1, max_size=40).map(" ".join)
 

@@ -152,7 +152,8 @@ class ExpertPart(Part):
 
     policy: a model, at a temperature of its own options; none for the planner that is told the gold. grounder: redraws
     the boxes. crops: whether the planner that is told the gold enlarges small print, or answers as if it could read it.
-    vague: the share of its searches that the planner of VimRAG's protocol makes with half of their words. questions: so many of those for sampling. samples: trajectories per question.
+    vague: the share of its searches that the planner of VimRAG's protocol makes with half of their words. questions: so
+    many of those for sampling. samples: trajectories per question.
     """
 
     policy: PolicyPart | None = None

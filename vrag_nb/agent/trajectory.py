@@ -229,6 +229,11 @@ def read_trajectories(path: Path) -> list[Trajectory]:
     return list(found.values())
 
 
+def trajectory_list(source: Iterable[Trajectory] | Path | str) -> list[Trajectory]:
+    """The trajectories of a JSONL file, or of any iterable. Raises what `read_trajectories` raises."""
+    return read_trajectories(Path(source)) if isinstance(source, Path | str) else list(source)
+
+
 class Played(Protocol):
     """What a finished session of any agent has."""
 

@@ -1,1 +1,1 @@
-"""Looking at what happened: the inspector widget, its static twins, and the plots of the evaluation."""
+"""Looking at what happened: the inspector widget, its static twins, and the report of an evaluation."""

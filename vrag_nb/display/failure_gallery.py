@@ -21,11 +21,11 @@ from PIL import Image, ImageDraw
 from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.display import scenes
-from vrag_nb.display.figures import GREEN, VERMILION
 from vrag_nb.evaluation.failures import KINDS, Failure
 from vrag_nb.evaluation.measured import failures
 from vrag_nb.evaluation.result_folders import SystemResult
 from vrag_nb.paths import shown_path
+from vrag_nb.plotting.figures import GREEN, VERMILION
 from vrag_nb.records import Question
 
 THUMBNAIL = (460, 340)  # pixels, at most

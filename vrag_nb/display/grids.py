@@ -9,8 +9,10 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from vrag_nb.agent.pages import PageStore
-from vrag_nb.display import figures, scenes
-from vrag_nb.display.figures import Panel, text_at, wrap
+from vrag_nb.display import panels, scenes
+from vrag_nb.display.panels import Panel
+from vrag_nb.plotting import figures
+from vrag_nb.plotting.figures import text_at, wrap
 from vrag_nb.records import Hit, Question
 
 _WIDTH, _MARGIN, _GAP = 13.0, 0.3, 0.25  # inches
@@ -32,7 +34,7 @@ def hits_figure(
         caption = f"{hit.rank}. {hit.page_id}\nscore {hit.score:.3f}"
         pictures.append(Panel(pages.image(hit.page_id), marks, caption, scenes.is_gold(question, hit.page_id)))
     figure = _grid(pictures, f"Hits for “{query}”" if query else "Hits", columns)
-    figures.legend(figure, [mark for picture in pictures for mark in picture.marks])
+    panels.legend(figure, [mark for picture in pictures for mark in picture.marks])
     return figure
 
 
@@ -64,7 +66,7 @@ def _grid(pictures: Sequence[Panel], title: str, columns: int) -> Figure:
     for row, height in zip(rows, heights, strict=True):
         for place, picture in enumerate(row):
             left = _MARGIN + place * (width + _GAP)
-            figures.draw_panel(figure, left, top, _shrunk(picture, width), picture.fit(width, 4.0))
+            panels.draw_panel(figure, left, top, _shrunk(picture, width), picture.fit(width, 4.0))
         top += height
     return figure
 

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter, PercentFormatter
+from matplotlib.ticker import NullFormatter
 
-from vrag_nb.display import figures
-from vrag_nb.display.figures import BLUE, GREEN, INK, MUTED, ORANGE, axes_at, text_at, wrap
 from vrag_nb.evaluation.index_comparison import ComparedIndex
+from vrag_nb.plotting import figures
+from vrag_nb.plotting.figures import BLUE, GREEN, INK, MUTED, ORANGE, axes_at, text_at, wrap
 
 _NAMES, _PANEL, _GAP, _MARGIN = 2.0, 3.1, 0.45, 0.3  # inches
 _ROW = 0.5
@@ -50,7 +50,7 @@ def index_figure(rows: Sequence[ComparedIndex], title: str = "Indexes compared")
         _rows(axes, [wrap(row.name, _NAMES - 0.1, 9, lines=2) for row in rows] if place == 0 else [], len(rows))
     panels[0].set_xlim(0, 1.18)
     panels[0].set_xticks([0, 0.25, 0.5, 0.75, 1])
-    panels[0].xaxis.set_major_formatter(PercentFormatter(1.0))
+    figures.share_ticks(panels[0].xaxis)
     _logarithmic(panels[1], speeds)
     _logarithmic(panels[2], sizes)
     return figure

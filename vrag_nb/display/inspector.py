@@ -36,11 +36,11 @@ from vrag_nb.agent import geometry
 from vrag_nb.agent.geometry import Box, Budget, CropError, View
 from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.searching import Engine
-from vrag_nb.agent.trajectory import Trajectory
+from vrag_nb.agent.trajectory import Trajectory, trajectory_list
 from vrag_nb.display import payloads, scenes
 from vrag_nb.display.match_overlay import MatchOverlay
-from vrag_nb.display.scenes import Scene, Shown, Verdict
-from vrag_nb.evaluation.answers import answered_right
+from vrag_nb.display.scenes import Scene, Shown
+from vrag_nb.evaluation.answers import Verdict, answered_right
 from vrag_nb.records import Hit, Page, Question, read_pages
 
 Surface = Literal["page", "seen", "own"]
@@ -91,7 +91,7 @@ class TrajectoryInspector(MatchOverlay, anywidget.AnyWidget):
         top_k: int = 10,
         **traits: Any,
     ) -> None:
-        self.trajectories = scenes.trajectory_list(trajectories)
+        self.trajectories = trajectory_list(trajectories)
         self.pages = scenes.page_store(corpus)
         self.budget, self.engine, self.top_k = budget, engine, top_k
         self._page_ids = [page.page_id for page in read_pages(self.pages.corpus)]

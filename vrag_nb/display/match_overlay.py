@@ -20,8 +20,9 @@ from typing import Protocol, runtime_checkable
 import traitlets
 
 from vrag_nb.display import payloads
-from vrag_nb.display.matches import Matches, paint
+from vrag_nb.display.heat_colours import paint
 from vrag_nb.retrieval.embedders import SimilarityMap
+from vrag_nb.retrieval.matches import Matches
 
 ALL = -1
 _REMEMBERED = 8  # similarity maps, some hundred kilobytes each

@@ -26,10 +26,11 @@ from vrag_nb.agent.pages import Pages, PageStore
 from vrag_nb.agent.task_settings import MemorySettings
 from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.agent.vimrag import Event
-from vrag_nb.display import figures, scenes
-from vrag_nb.display.figures import BLUE, MUTED, VERMILION
+from vrag_nb.display import scenes
 from vrag_nb.display.inspector import TrajectoryInspector
 from vrag_nb.display.memory_figure import memory_figure, trajectory_memory_figure
+from vrag_nb.plotting import figures
+from vrag_nb.plotting.figures import BLUE, MUTED, VERMILION
 
 __all__ = ["MemoryDag", "memory_figure", "trajectory_memory_figure"]
 

@@ -28,9 +28,10 @@ from vrag_nb.agent.memory_records import Remembered
 from vrag_nb.agent.pages import Pages
 from vrag_nb.agent.task_settings import MemorySettings
 from vrag_nb.agent.trajectory import Trajectory
-from vrag_nb.display import figures, scenes
-from vrag_nb.display.figures import BLUE, INK, LINE, MUTED, ORANGE, axes_at, line_height, wrap
+from vrag_nb.display import scenes
 from vrag_nb.display.memory_layout import CARD, Layout, Place, lay_out
+from vrag_nb.plotting import figures
+from vrag_nb.plotting.figures import BLUE, INK, LINE, MUTED, ORANGE, axes_at, line_height, wrap
 
 _MARGIN, _PAD = 0.3, 0.12  # inches
 _INNER = CARD - 2 * _PAD

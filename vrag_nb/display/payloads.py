@@ -17,9 +17,9 @@ from PIL import Image
 from vrag_nb.agent.geometry import Box, View
 from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.display import scenes
-from vrag_nb.display.matches import Matches
 from vrag_nb.display.scenes import Mark, Scene, Shown
 from vrag_nb.records import Hit, Page, Question
+from vrag_nb.retrieval.matches import Matches
 
 
 def png(image: Image.Image, largest: tuple[int, int] | None = None) -> bytes:

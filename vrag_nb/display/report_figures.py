@@ -7,11 +7,11 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import MaxNLocator
 
-from vrag_nb.display import figures, plots
-from vrag_nb.display.figures import SERIES
 from vrag_nb.evaluation.tables import Table
+from vrag_nb.plotting import figures, plots
+from vrag_nb.plotting.figures import SERIES
 
 FEW = 10  # questions: points of fewer are hollow
 _SIGNS = "os^"  # of points, once the colours are used up
@@ -88,7 +88,7 @@ def _axes(title: str, x: str, y: str) -> tuple[Figure, Axes]:
     axes = figure.subplots()
     figures.chart(axes, title, x, y)
     axes.set_ylim(-0.02, 1.04)
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    figures.share_ticks(axes.yaxis)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     figure.set_layout_engine("constrained", w_pad=0.12, h_pad=0.12)
     return figure, axes

@@ -26,7 +26,6 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from vrag_nb.agent.pages import PageStore
-from vrag_nb.display import figures
 from vrag_nb.display.failure_gallery import Example, examples, inspector_code
 from vrag_nb.display.report_figures import report_figures
 from vrag_nb.evaluation.ablation_table import COMMAND, ablation_table, is_ablation
@@ -37,6 +36,7 @@ from vrag_nb.evaluation.result_folders import Results, SystemResult, read_result
 from vrag_nb.evaluation.tables import Cell, Column, Table, write_tables
 from vrag_nb.files import write_json, write_text
 from vrag_nb.paths import shown_path
+from vrag_nb.plotting import figures
 from vrag_nb.records import pages_digest
 
 _TEMPLATE = "report_page.html"

@@ -8,7 +8,6 @@ pixels and shown pixels is done by `agent.geometry`; nothing here scales a box b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -19,11 +18,10 @@ from vrag_nb.agent import geometry
 from vrag_nb.agent.environment import Settings
 from vrag_nb.agent.geometry import Box, Budget, Size, View
 from vrag_nb.agent.pages import PageStore
-from vrag_nb.agent.trajectory import Observation, Trajectory, Turn, read_trajectories
+from vrag_nb.agent.trajectory import Observation, Trajectory, Turn
 from vrag_nb.records import Page, Question
 
 MarkKind = Literal["model", "written", "before", "gold", "yours"]
-Verdict = Callable[[Trajectory], bool | None]
 
 
 @dataclass(frozen=True)
@@ -99,11 +97,6 @@ def budget_of(trajectory: Trajectory | None) -> Budget:
     settings = trajectory.settings if trajectory else {}
     known = {key: settings[key] for key in ("min_pixels", "max_pixels", "factor") if key in settings}
     return Settings(**known).budget
-
-
-def trajectory_list(source: Iterable[Trajectory] | Path | str) -> list[Trajectory]:
-    """The trajectories of a JSONL file, or of any iterable. Raises what `read_trajectories` raises."""
-    return read_trajectories(Path(source)) if isinstance(source, Path | str) else list(source)
 
 
 def page_store(corpus: Path | str | PageStore) -> PageStore:

@@ -21,10 +21,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from PIL import Image
 
-from vrag_nb.display import figures
-from vrag_nb.display.figures import BLUE, INK, MUTED, PURPLE, axes_at, text_at, wrap
-from vrag_nb.display.matches import HEAT, Matches, Word, on_white
+from vrag_nb.display.heat_colours import HEAT, on_white
+from vrag_nb.plotting import figures
+from vrag_nb.plotting.figures import BLUE, INK, MUTED, PURPLE, axes_at, text_at, wrap
 from vrag_nb.retrieval.embedders import SimilarityMap
+from vrag_nb.retrieval.matches import Matches, Word
 
 _WIDTH, _MARGIN, _GAP = 13.0, 0.3, 0.3  # inches
 _PAGE, _BARS = (7.2, 5.0), 4.2  # the page above, at most; the bars beside it

@@ -16,11 +16,13 @@ from matplotlib.lines import Line2D
 
 from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.trajectory import Trajectory
-from vrag_nb.display import figures, scenes
-from vrag_nb.display.figures import GREEN, INK, LINE, MUTED, VERMILION, Panel, text_at, wrap
+from vrag_nb.display import panels, scenes
 from vrag_nb.display.grids import hits_figure, pages_figure
-from vrag_nb.display.scenes import Scene, Verdict
-from vrag_nb.evaluation.answers import answered_right
+from vrag_nb.display.panels import Panel
+from vrag_nb.display.scenes import Scene
+from vrag_nb.evaluation.answers import Verdict, answered_right
+from vrag_nb.plotting import figures
+from vrag_nb.plotting.figures import GREEN, INK, LINE, MUTED, VERMILION, text_at, wrap
 from vrag_nb.records import Question
 
 __all__ = ["hits_figure", "pages_figure", "trajectory_figure"]
@@ -78,7 +80,7 @@ def trajectory_figure(
         top += row.height + _GAP
     _rule(figure, top - _GAP / 2)
     _draw_end(figure, top, trajectory, correct(trajectory))
-    figures.legend(
+    panels.legend(
         figure, [mark for row in rows for picture in (row.page, row.seen) if picture for mark in picture.marks]
     )
     return figure
@@ -145,7 +147,7 @@ def _draw_row(figure: Figure, top: float, row: _Row) -> None:
     left = _MARGIN + _WORDS + _GAP
     for picture, width in ((row.page, _PAGE), (row.seen, _SEEN)):
         if picture is not None:
-            figures.draw_panel(figure, left, top, picture, picture.fit(width))
+            panels.draw_panel(figure, left, top, picture, picture.fit(width))
         left += width + _GAP
 
 

@@ -11,9 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from vrag_nb.agent.pages import PageStore
-from vrag_nb.display import figures
-from vrag_nb.display.figures import BLUE, GREEN, INK, LINE, MUTED, Panel, axes_at, text_at, wrap
+from vrag_nb.display.panels import Panel, draw_panel
 from vrag_nb.display.scenes import page_store
+from vrag_nb.plotting import figures
+from vrag_nb.plotting.figures import BLUE, GREEN, INK, LINE, MUTED, axes_at, text_at, wrap
 from vrag_nb.records import Clip, Page, Question, timed
 
 _WIDTH, _MARGIN, _GAP = 13.0, 0.3, 0.15  # inches
@@ -50,7 +51,7 @@ def sheet_figure(page: Page, corpus: Path | PageStore) -> Figure:
     panel = Panel(image, [], f"{caption}, {page.width} x {page.height} px", False)
     width, height = panel.fit(_WIDTH - 2 * _MARGIN, _TALLEST)
     figure = figures.new_figure(width + 2 * _MARGIN, height + _CAPTION + 2 * _MARGIN)
-    figures.draw_panel(figure, _MARGIN, _MARGIN, panel, (width, height))
+    draw_panel(figure, _MARGIN, _MARGIN, panel, (width, height))
     return figure
 
 

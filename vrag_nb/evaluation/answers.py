@@ -37,6 +37,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
@@ -45,6 +46,7 @@ from itertools import product
 from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.records import Question
 
+Verdict = Callable[[Trajectory], bool | None]  # None where there is no reference
 NOT_ANSWERABLE = "not answerable"
 _WAYS_TO_SAY_IT = frozenset(
     {

@@ -61,6 +61,6 @@ def _right(predictions: Path) -> dict[str, float]:
 
 
 def _draw(found: Mapping[str, Any], path: Path) -> None:
-    from vrag_nb.display import figures, plots
+    from vrag_nb.plotting import figures, plots
 
     figures.save(plots.accuracy_by_system(found["answers"], "Answer accuracy by stage of training"), path)

@@ -112,7 +112,9 @@ def _failures(metrics: Mapping[str, Any]) -> Iterator[str]:
 
 def write_figures(folder: Path, metrics: Mapping[str, Any], trajectories: Mapping[str, Sequence[Trajectory]]) -> None:
     """accuracy_by_system.png, accuracy_by_type.png, retrieval.png, and turns_{system}.png of the agents."""
-    from vrag_nb.display import figures, plots  # matplotlib takes a second to import, and only figures need it
+    # matplotlib takes a second to import, and only figures need it
+    from vrag_nb.evaluation.turn_counts import turn_counts
+    from vrag_nb.plotting import figures, plots
 
     answers = {name: result for name, result in metrics["answers"].items() if result["accuracy"]["n"]}
     if answers:
@@ -124,7 +126,7 @@ def write_figures(folder: Path, metrics: Mapping[str, Any], trajectories: Mappin
     for name in ("agent_no_crop", metrics["run"].get("agent", "agent")):
         if trajectories.get(name):
             title = f"Turns per question, {name.replace('_', ' ')}"
-            figure = plots.turn_counts(list(trajectories[name]), title=title)
+            figure = turn_counts(list(trajectories[name]), title=title)
             figures.save(figure, folder / f"turns_{name}.png")
 
 

@@ -12,13 +12,13 @@ from PIL import Image as PILImage
 from vrag_nb.agent.environment import Session
 from vrag_nb.agent.geometry import Box
 from vrag_nb.agent.policy import Image
-from vrag_nb.display.figures import SERIES
 from vrag_nb.nano.cells import ACROSS, DOWN, READABLE, UNASKED, as_grid, cell_targets
 from vrag_nb.nano.deck_tasks import DrawnPage
 from vrag_nb.nano.glyphs import CHARACTERS, EMPTY, IGNORE, UNKNOWN, Glyph, slot_targets
 from vrag_nb.nano.looking import Look, covered_squares
 from vrag_nb.nano.samples import Sample, telling_words
 from vrag_nb.nano.windows import SIDE, SQUARES, Window
+from vrag_nb.plotting.figures import SERIES
 
 FACTOR = 28
 

@@ -27,7 +27,6 @@ import pymupdf
 from tqdm.auto import tqdm
 
 from vrag_nb.agent.geometry import Box
-from vrag_nb.display.matches import Matches, Word
 from vrag_nb.evaluation.evaluate import question_type, rank_pages, retrieval_metrics
 from vrag_nb.evaluation.metrics import share_interval
 from vrag_nb.nano.retriever import PAGE_BUDGET
@@ -36,6 +35,7 @@ from vrag_nb.nano.skills import PRINT_LABELS, as_markdown, on_foreign, print_bin
 from vrag_nb.profiles import load_profile, sample
 from vrag_nb.records import Hit, Page, Question, read_questions
 from vrag_nb.retrieval.engine import SearchEngine
+from vrag_nb.retrieval.matches import Matches, Word
 
 Rankings = Mapping[str, list[Hit] | Exception]
 Rows = dict[str, dict[str, Any]]  # of a sheet: {value, low, high, n}

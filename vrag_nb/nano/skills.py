@@ -41,7 +41,6 @@ from vrag_nb.agent.environment import Environment
 from vrag_nb.agent.geometry import Box, iou, jittered
 from vrag_nb.agent.policy import Conversation, Image, Message, Policy, Text, generate_safely
 from vrag_nb.agent.transformers_policy import TransformersPolicy
-from vrag_nb.display import figures
 from vrag_nb.evaluation.answers import is_correct
 from vrag_nb.evaluation.evaluate import question_type
 from vrag_nb.evaluation.metrics import Interval, bootstrap, share_interval
@@ -50,6 +49,7 @@ from vrag_nb.nano.lookups import drawn_table, reading_strip
 from vrag_nb.nano.loop_skills import loop_skills
 from vrag_nb.nano.samples import Sample
 from vrag_nb.nano.several_facts import reason
+from vrag_nb.plotting import figures
 from vrag_nb.profiles import Profile, load_profile
 from vrag_nb.profiles import sample as drawn
 from vrag_nb.records import Question, read_questions
@@ -343,6 +343,7 @@ def legibility_figure(sheet: dict[str, Any]) -> Figure:
         title = f"{skill.removeprefix('legibility, ').capitalize()}: reading the page whole, or its crop"
         figures.chart(axes, title, "height of the print on the page as shown, pixels", "right answers")
         axes.set_ylim(-0.02, 1.02)
+        figures.share_ticks(axes.yaxis)
         axes.legend(frameon=False)
     figure.set_layout_engine("constrained", w_pad=0.1)
     return figure

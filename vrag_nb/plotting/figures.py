@@ -9,22 +9,17 @@ price of "$3 to $5" is no formula.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, get_font
-from matplotlib.lines import Line2D
-from matplotlib.patches import Rectangle
-from PIL import Image
 
-from vrag_nb.display.scenes import Mark, MarkKind
 from vrag_nb.files import write_bytes
 
 BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, YELLOW = (
@@ -33,17 +28,6 @@ BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, YELLOW = (
 SERIES = (BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY)
 INK, MUTED, LINE = "#1b1b1b", "#5c5c5c", "#d4d4d4"
 DPI = 110
-TALLEST = 3.4  # inches, of a picture in a row
-
-LineStyle = Literal["-", "--", "-.", ":"]
-
-MARK_STYLES: dict[MarkKind, tuple[str, LineStyle, str]] = {  # colour, line style, words for the legend
-    "model": (VERMILION, "-", "model's crop"),
-    "written": (VERMILION, ":", "box as the model wrote it"),
-    "before": (PURPLE, "--", "what the model saw before"),
-    "gold": (GREEN, "--", "gold region"),
-    "yours": (BLUE, "-.", "your crop"),
-}
 
 
 class Picture(Figure):
@@ -137,60 +121,10 @@ def line_height(fontsize: float) -> float:
     return fontsize * 1.2 / 72
 
 
-@dataclass(frozen=True)
-class Panel:
-    """An image with its marks and its caption, to be fitted into a column; gold frames it."""
-
-    image: Image.Image
-    marks: list[Mark]
-    caption: str
-    gold: bool
-
-    def fit(self, width: float, height: float = TALLEST) -> tuple[float, float]:
-        """(width, height) in inches: as wide as the column, never taller than `height`."""
-        scale = min(width / self.image.width, height / self.image.height)
-        return self.image.width * scale, self.image.height * scale
-
-
-def draw_panel(figure: Figure, left: float, top: float, panel: Panel, size: tuple[float, float]) -> None:
-    """Draw a panel `size` inches large, its caption below."""
-    axes = axes_at(figure, left, top, *size)
-    axes.imshow(np.asarray(panel.image), interpolation="antialiased", aspect="auto")
-    draw_marks(axes, panel.marks, panel.image.width, panel.image.height)
-    plain(axes)
-    if panel.gold:
-        for spine in axes.spines.values():
-            spine.set(color=GREEN, linewidth=2)
-    caption = panel.caption + ("  ★ gold page" if panel.gold else "")
-    text_at(figure, left, top + size[1] + 0.06, caption, fontsize=8.5, color=GREEN if panel.gold else MUTED)
-
-
-def legend(figure: Figure, marks: Sequence[Mark]) -> None:
-    """What the marks mean, in the bottom right corner; nothing without marks."""
-    kinds = [kind for kind in MARK_STYLES if any(mark.kind == kind for mark in marks)]
-    if not kinds:
-        return
-    width, height = figure.get_size_inches()
-    lines = [Line2D([], [], color=MARK_STYLES[k][0], linestyle=MARK_STYLES[k][1], linewidth=1.8) for k in kinds]
-    labels = [MARK_STYLES[kind][2] for kind in kinds]
-    anchor = (1 - 0.3 / width, 0.14 / height)
-    figure.legend(lines, labels, loc="lower right", bbox_to_anchor=anchor, frameon=False, fontsize=9, ncols=len(kinds))
-
-
 def names_legend(owner: Axes | Figure, *entries: Any, **style: Any) -> None:
     """A frameless legend of names, which are never read as TeX; arguments as of `Axes.legend` and `Figure.legend`."""
     for text in owner.legend(*entries, frameon=False, **style).get_texts():
         text.set_parse_math(False)
-
-
-def draw_marks(axes: Axes, marks: Sequence[Mark], width: float, height: float) -> None:
-    """Draw marks on an image shown with `imshow` whose pixels are width x height."""
-    for mark in marks:
-        colour, style, _ = MARK_STYLES[mark.kind]
-        x0, y0, x1, y1 = mark.box
-        corner = (x0 * width - 0.5, y0 * height - 0.5)
-        size = ((x1 - x0) * width, (y1 - y0) * height)
-        axes.add_patch(Rectangle(corner, *size, fill=False, edgecolor=colour, linestyle=style, linewidth=1.8))
 
 
 def plain(axes: Axes) -> None:
@@ -212,3 +146,8 @@ def chart(axes: Axes, title: str, x: str = "", y: str = "") -> None:
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.spines["bottom"].set_color(LINE)
+
+
+def share_ticks(axis: Axis) -> None:
+    """An axis of shares in percent, without needless decimals: 0.4 reads "40%", 0.025 "2.5%"."""
+    axis.set_major_formatter(lambda share, _: f"{round(100 * share, 4) + 0.0:g}%")  # + 0.0: a tick at -0.0 is "0%"

@@ -3,34 +3,29 @@
 The `metrics.json` of an evaluation holds `{value, low, high, n}` for every figure: the mean, its 95% bootstrap interval
 and the number of questions. `accuracy_by_system` and `accuracy_by_type` take its `answers` part, `recall_bars` its
 `retrieval` part, or several of those by name. `training_curves` takes a log of one row per step (CSV or JSON lines),
-`lesson_curves` that of a nano stage,
-`seed_bands` the curves of several seeds, `turn_counts` trajectories. All return a `Figure`;
-`figures.save(figure, path)` writes it as PNG.
+`lesson_curves` that of a nano stage, `seed_bands` the curves of several seeds, `count_bars` labels. All return a
+`Figure`; `figures.save(figure, path)` writes it as PNG. `stacked_bars` draws counts on axes that are there.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import MaxNLocator
 
-from vrag_nb.agent.trajectory import Trajectory
-from vrag_nb.display import figures, scenes
-from vrag_nb.display.figures import INK, MUTED, SERIES
-from vrag_nb.display.scenes import Verdict
-from vrag_nb.evaluation.answers import answered_right
+from vrag_nb.plotting import figures
+from vrag_nb.plotting.figures import INK, MUTED, SERIES
 
 _UNITS = {"difficulty": "0 to 1", "learning_rate": "rate", "tokens": "tokens so far"}
 _HATCHES = ("", "//", "..")  # of bars, likewise
 STYLES = ("-", "--", ":")  # of lines, once the colours of SERIES are used up
 Estimate = Mapping[str, float]  # {value, low, high, n}
-_KINDS = {"search": SERIES[0], "bbox": SERIES[1], "answer": SERIES[2], "invalid": SERIES[4]}
 
 
 def accuracy_by_system(answers: Mapping[str, Mapping[str, Any]], title: str = "Answer accuracy by system") -> Figure:
@@ -76,8 +71,8 @@ def training_curves(
     """One small chart per metric over the steps.
 
     log: a CSV or JSON-lines file, or a frame, with a column `x`; a row may lack some metrics. metrics: which columns;
-    None for all numeric ones. smooth: rows of a centred running mean, drawn over the raw values. Raises ValueError that
-    names the log when it lacks a column.
+    None for all numeric ones; those called accuracy or rate are shares, in percent. smooth: rows of a centred running
+    mean, drawn over the raw values. Raises ValueError that names the log when it lacks a column.
     """
     frame = _read_log(log)
     if metrics is None:
@@ -117,7 +112,10 @@ def lesson_curves(log: Path | str | pd.DataFrame, *, smooth: int = 5, title: str
     figure = figures.new_figure(13.0, 0.5 + 3.1 * rows)
     figure.suptitle(title, x=0.01, ha="left", fontsize=13, weight="bold", color=INK, parse_math=False)
     for axes, (name, members) in zip(figure.subplots(rows, 2, squeeze=False).flat, groups.items(), strict=False):
-        figures.chart(axes, _name(name), "step", _UNITS.get(name, "nats" if name.endswith("loss") else "share"))
+        unit = _UNITS.get(name, "nats" if name.endswith("loss") else "share")
+        figures.chart(axes, _name(name), "step", unit)
+        if unit == "share":
+            figures.share_ticks(axes.yaxis)
         for number, column in enumerate(members):
             style = {"color": SERIES[number % len(SERIES)], "linestyle": STYLES[number // len(SERIES) % len(STYLES)]}
             for part in phases:
@@ -137,17 +135,23 @@ def lesson_curves(log: Path | str | pd.DataFrame, *, smooth: int = 5, title: str
     return figure
 
 
-def seed_bands(panels: Mapping[str, Mapping[str, Sequence[tuple[int, Sequence[float]]]]], x: str = "step") -> Figure:
+def seed_bands(
+    panels: Mapping[str, Mapping[str, Sequence[tuple[int, Sequence[float]]]]],
+    x: str = "step",
+    shares: Container[str] = (),
+) -> Figure:
     """Several seeds' curves, a chart a panel: a line through their mean, a band from the lowest to the highest.
 
-    panels: title -> series -> (step, the seeds' values); a series keeps its colour from panel to panel. Raises
-    ValueError for none.
+    panels: title -> series -> (step, the seeds' values); a series keeps its colour from panel to panel. shares: titles
+    of the panels whose values are shares, shown in percent. Raises ValueError for no panels.
     """
     _require(panels, "curves")
     names = list(dict.fromkeys(name for series in panels.values() for name in series))
     figure = figures.new_figure(4.4 * len(panels), 3.9)
     for axes, (title, series) in zip(figure.subplots(1, len(panels), squeeze=False).flat, panels.items(), strict=True):
         figures.chart(axes, title, x, "mean of the seeds, lowest to highest")
+        if title in shares:
+            figures.share_ticks(axes.yaxis)
         for name, points in series.items():
             colour, steps = SERIES[names.index(name) % len(SERIES)], [step for step, _ in points]
             means = [sum(values) / len(values) for _, values in points]
@@ -159,39 +163,6 @@ def seed_bands(panels: Mapping[str, Mapping[str, Sequence[tuple[int, Sequence[fl
     below = {"loc": "outside lower center", "ncols": min(4, len(names))}
     figures.names_legend(figure, lines, labels, fontsize=9, **below)
     figure.set_layout_engine("constrained", w_pad=0.12, h_pad=0.12)
-    return figure
-
-
-def turn_counts(
-    trajectories: Iterable[Trajectory] | Path | str,
-    *,
-    correct: Verdict = answered_right,
-    title: str = "Turns per question",
-) -> Figure:
-    """How many turns questions took, by verdict; beside it, which actions each turn took."""
-    chosen = scenes.trajectory_list(trajectories)
-    if not chosen:
-        raise ValueError("there are no trajectories to count")
-    figure = figures.new_figure(11, 4.0)
-    left, right = figure.subplots(1, 2)
-    most = max(len(one.turns) for one in chosen)
-    verdicts = Counter((correct(one), len(one.turns)) for one in chosen)
-    present = [one for one in (True, False, None) if any(key[0] is one for key in verdicts)]
-    names = {True: "correct", False: "wrong", None: "not judged"}
-    colours = {True: SERIES[2], False: SERIES[3], None: MUTED}
-    turns = list(range(most + 1))
-    _stack(left, turns, {names[v]: [verdicts[v, n] for n in turns] for v in present}, [colours[v] for v in present])
-    figures.chart(left, f"{title}, {len(chosen)} questions", "turns", "questions")
-    actions: Counter[tuple[str, int]] = Counter(
-        (turn.action.kind, turn.index + 1) for one in chosen for turn in one.turns
-    )
-    steps = list(range(1, most + 1))
-    own = sorted({kind for kind, _ in actions} - set(_KINDS))
-    colours_of = _KINDS | {kind: (SERIES[5], SERIES[3])[number % 2] for number, kind in enumerate(own)}
-    kinds = {"crop" if kind == "bbox" else kind: [actions[kind, step] for step in steps] for kind in colours_of}
-    _stack(right, steps, kinds, list(colours_of.values()))
-    figures.chart(right, "Actions by turn", "turn", "actions")
-    figure.tight_layout()
     return figure
 
 
@@ -213,6 +184,17 @@ def count_bars(groups: Mapping[str, Sequence[str]], title: str, most: int = 12) 
     figures.names_legend(axes, fontsize=9, loc="lower right")
     figure.set_layout_engine("constrained")
     return figure
+
+
+def stacked_bars(axes: Axes, places: list[int], parts: Mapping[str, list[int]], colours: Sequence[str]) -> None:
+    """Counts on top of each other, a bar a place. parts: name -> a count for every place; colours: of the parts."""
+    floor = [0] * len(places)
+    for (name, heights), colour in zip(parts.items(), colours, strict=True):
+        axes.bar(places, heights, 0.7, bottom=floor, label=name, color=colour, edgecolor="white", linewidth=0.6)
+        floor = [a + b for a, b in zip(floor, heights, strict=True)]
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.legend(frameon=False, fontsize=9, ncols=len(parts), loc="upper center", bbox_to_anchor=(0.5, -0.16))
 
 
 def _grouped(groups: Mapping[str, Mapping[str, Estimate]], title: str, y: str) -> Figure:
@@ -271,19 +253,9 @@ def _chart(figure: Figure, title: str, x: str, y: str, estimates: Sequence[Estim
     top = next((part for part in (0.1, 0.2, 0.4) if highest <= part), 1.0)
     axes.set_ylim(0, 1.08 * top)
     axes.set_yticks([part * top for part in (0, 0.25, 0.5, 0.75, 1)])
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    figures.share_ticks(axes.yaxis)
     figure.set_layout_engine("constrained", w_pad=0.12, h_pad=0.12)
     return axes
-
-
-def _stack(axes: Axes, places: list[int], parts: Mapping[str, list[int]], colours: Sequence[str]) -> None:
-    floor = [0] * len(places)
-    for (name, heights), colour in zip(parts.items(), colours, strict=True):
-        axes.bar(places, heights, 0.7, bottom=floor, label=name, color=colour, edgecolor="white", linewidth=0.6)
-        floor = [a + b for a, b in zip(floor, heights, strict=True)]
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.legend(frameon=False, fontsize=9, ncols=len(parts), loc="upper center", bbox_to_anchor=(0.5, -0.16))
 
 
 def _curve(axes: Axes, points: pd.DataFrame, x: str, metric: str, smooth: int) -> None:
@@ -295,9 +267,15 @@ def _curve(axes: Axes, points: pd.DataFrame, x: str, metric: str, smooth: int) -
         mean = raw.rolling(smooth, center=True, min_periods=1).mean()
         axes.plot(points[x], mean, color=SERIES[0], linewidth=1.8)
     figures.chart(axes, _name(metric), x, "")
+    if _is_share(metric):
+        figures.share_ticks(axes.yaxis)
     if x == "step":
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_title(_name(metric), fontsize=10, loc="left", color=INK, parse_math=False)
+
+
+def _is_share(metric: str) -> bool:
+    return "accuracy" in metric or (metric.endswith("_rate") and not metric.endswith("learning_rate"))
 
 
 def _read_log(log: Path | str | pd.DataFrame) -> pd.DataFrame:
