@@ -72,7 +72,7 @@ def test_the_same_as_generate(tiny_vlm_folder: Path, temperature: float, prefix_
 
 
 def test_a_later_turn_reads_only_what_is_new(tiny_vlm_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    policy = TransformersPolicy(tiny_vlm_folder, device="cpu", max_new_tokens=5)
+    policy = TransformersPolicy(tiny_vlm_folder, device="cpu", max_new_tokens=5, guesses=0)
     conversation = list(ASKED[1])
     [first] = policy.generate([conversation])
     before = len(policy.encoder.encode(conversation).input_ids) + len(first.token_ids)

@@ -9,6 +9,7 @@ import re
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,16 +21,17 @@ from conftest import RankedEngine, make_question, serving
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
 from PIL import Image as PILImage
-from transformers import AutoModelForImageTextToText, AutoProcessor, LogitsProcessor, LogitsProcessorList
+from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from vrag_nb.agent import actions, memory_actions
 from vrag_nb.agent.encoding import ChatEncoder
 from vrag_nb.agent.environment import Environment, replay
 from vrag_nb.agent.openai_policy import OpenAIPolicy
+from vrag_nb.agent.picking import Picker
 from vrag_nb.agent.policy import Conversation, Generation, Image, Message, Text
 from vrag_nb.agent.rollout import rollout
 from vrag_nb.agent.task_settings import Settings
-from vrag_nb.agent.transformers_policy import TransformersPolicy, _SeededGumbel
+from vrag_nb.agent.transformers_policy import TransformersPolicy
 from vrag_nb.agent.vllm_policy import VLLMPolicy
 
 SMALL, WIDE = (56, 84), (140, 56)  # shown pixels (width, height)
@@ -61,23 +63,24 @@ def encoder(policy: TransformersPolicy) -> ChatEncoder:
     return policy.encoder
 
 
-class Scripted(LogitsProcessor):
-    """Makes the model write given ids: one script per row of the batch."""
+class Scripted(Picker):
+    """Makes the model write given ids: one script per row of the batch, whose last id is repeated."""
 
-    def __init__(self, scripts: Sequence[Sequence[int]], prompt_length: int = 0) -> None:
-        self.scripts, self.step = scripts, 0
+    def __init__(self, scripts: Sequence[Sequence[int]]) -> None:
+        super().__init__([], [], torch.device("cpu"))
+        self.scripts, self.steps = scripts, Counter[int]()
 
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        forced = torch.full_like(scores, float("-inf"))
-        for row, script in enumerate(self.scripts):
-            forced[row, script[min(self.step, len(script) - 1)]] = 0
-        self.step += 1
-        return forced
+    def __call__(self, rows: Sequence[int], logits: torch.Tensor) -> tuple[list[int], list[float]]:
+        forced = torch.full_like(logits, float("-inf"))
+        for place, row in enumerate(rows):
+            script = self.scripts[row]
+            forced[place, script[min(self.steps[row], len(script) - 1)]] = 0
+            self.steps[row] += 1
+        return super().__call__(rows, forced)
 
 
 def force(policy: TransformersPolicy, monkeypatch: pytest.MonkeyPatch, scripts: Sequence[Sequence[int]]) -> None:
-    original = policy._processors
-    monkeypatch.setattr(policy, "_processors", lambda *args: LogitsProcessorList([*original(*args), Scripted(scripts)]))
+    monkeypatch.setattr(policy, "_picker", lambda *args: Scripted(scripts))
 
 
 def ids_of(policy: TransformersPolicy, text: str) -> list[int]:
@@ -322,9 +325,10 @@ def test_sampling_is_seeded_and_never_writes_vision_tokens(tiny_vlm_folder: Path
 
 
 def test_gumbel_noise_draws_from_the_distribution() -> None:
-    scores = torch.tensor([0.5, 0.3, 0.15, 0.05]).log().repeat(4000, 1)
-    drawn = _SeededGumbel(range(4000), torch.device("cpu"))(None, scores).argmax(-1)  # type: ignore[arg-type]
-    frequencies = torch.bincount(drawn, minlength=4) / 4000
+    logits = torch.tensor([0.5, 0.3, 0.15, 0.05]).log().repeat(4000, 1)
+    drawn, logprobs = Picker(range(4000), [], torch.device("cpu"), temperature=1.0)(range(4000), logits)
+    assert logprobs == pytest.approx(logits[range(4000), drawn].tolist())
+    frequencies = torch.bincount(torch.tensor(drawn), minlength=4) / 4000
     assert frequencies.tolist() == pytest.approx([0.5, 0.3, 0.15, 0.05], abs=0.03)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,11 +12,11 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image as PILImage
-from transformers import LogitsProcessor, LogitsProcessorList
 
+from vrag_nb.agent.picking import Picker
 from vrag_nb.agent.policy import Conversation, Image, Message, Text
 from vrag_nb.agent.transformers_policy import TransformersPolicy
-from vrag_nb.agent.views import VIEWS, Mixture, as_views, view
+from vrag_nb.agent.views import VIEWS, as_views, mixture, view
 
 ANSWER = "<think>I read it.</think><answer>42</answer>"
 SEARCH = "<search>total</search>"
@@ -37,17 +38,18 @@ def asked(*images: Image) -> Conversation:
     ]
 
 
-class Script(LogitsProcessor):
+class Script(Picker):
     """Makes every row write the given ids."""
 
-    def __init__(self, ids: Sequence[int]) -> None:
-        self.ids, self.step = ids, 0
+    def __init__(self, ids: Sequence[int], views: int) -> None:
+        super().__init__([], [], torch.device("cpu"), views=views)
+        self.ids, self.steps = ids, Counter[int]()
 
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        forced = torch.full_like(scores, float("-inf"))
-        forced[:, self.ids[min(self.step, len(self.ids) - 1)]] = 0
-        self.step += 1
-        return forced
+    def __call__(self, rows: Sequence[int], logits: torch.Tensor) -> tuple[list[int], list[float]]:
+        step = min(self.steps[rows[0]], len(self.ids) - 1)
+        self.steps.update(rows)
+        mixed = mixture(logits, self.views) if self.views > 1 else logits.log_softmax(-1)
+        return [self.ids[step]] * len(rows), mixed[:, self.ids[step]].tolist()
 
 
 @pytest.fixture
@@ -56,14 +58,14 @@ def scripted(tiny_vlm_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable
 
     def make(*texts: str, views: int = 3, **options: Any) -> TransformersPolicy:
         policy = TransformersPolicy(tiny_vlm_folder, device="cpu", max_new_tokens=60, views=views, **options)
-        original, remaining = policy._processors, list(texts)
+        remaining = list(texts)
 
-        def processors(*args: Any) -> LogitsProcessorList:
+        def picker(seeds: Sequence[int], views: int) -> Script:
             text = remaining.pop(0) if len(remaining) > 1 else remaining[0]
             ids = policy.tokenizer(text, add_special_tokens=False)["input_ids"]
-            return LogitsProcessorList([*original(*args), Script(ids)])
+            return Script(ids, views)
 
-        monkeypatch.setattr(policy, "_processors", processors)
+        monkeypatch.setattr(policy, "_picker", picker)
         return policy
 
     return make
@@ -90,8 +92,8 @@ def test_every_view_is_another_one() -> None:
 
 
 def test_the_mixture_is_the_mean_of_the_probabilities() -> None:
-    scores: Any = torch.randn(6, 11)
-    mixed = Mixture(3)(torch.zeros(6, 1, dtype=torch.long), scores)  # type: ignore[arg-type]
+    scores = torch.randn(6, 11)
+    mixed = mixture(scores, 3)
     probabilities = scores.softmax(-1)
     for row in range(6):
         group = probabilities[row // 3 * 3 : row // 3 * 3 + 3]
@@ -172,7 +174,7 @@ def test_a_second_reading_that_is_no_answer_is_dropped(scripted: Any) -> None:
 
 
 def test_the_second_reading_shares_what_was_read_before(scripted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    policy = scripted(SEARCH, ANSWER)
+    policy = scripted(SEARCH, ANSWER, guesses=0)
     start = asked()[:1]
     [first] = policy.generate([start])
     said = Message("assistant", (Text(first.text),), tuple(first.token_ids))

@@ -2,8 +2,9 @@
 
 `generate` of transformers reads a conversation's whole prompt anew at every turn, and copies the keys and values of
 all tokens at every step. Here the keys and values of a conversation are kept when its turn ends, so the next turn reads
-only what was shown since; they grow in place; and rows that are done leave the batch. What is computed is the same,
-which tests/test_decoding.py compares with `generate`, ids and log-probabilities.
+only what was shown since; they grow in place; rows that are done leave the batch; and what can be guessed is read
+several tokens at a time (`agent.drafting`). What comes of it is the same, which tests/test_decoding.py compares with
+`generate`, ids and log-probabilities.
 
 Keys and values are kept by what they were made from: the tokens and the pixels. They are good for one set of weights
 only: whoever changes the weights calls `forget`.
@@ -15,16 +16,19 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
-from transformers import DynamicCache, LogitsProcessorList
+from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
+from vrag_nb.agent.drafting import Drafter, Line
 from vrag_nb.agent.encoding import ChatEncoder, Encoded
 from vrag_nb.agent.vision_cache import VisionCache, image_key
 
 DEFAULT_PREFIX_BYTES = 512 * 2**20
+Pick = Callable[[Sequence[int], torch.Tensor], tuple[list[int], list[float]]]
 
 
 class GrowingLayer(DynamicLayer):
@@ -39,6 +43,8 @@ class GrowingLayer(DynamicLayer):
 
     def _write(self, start: int, keys: torch.Tensor, values: torch.Tensor) -> None:
         self._length = start + keys.shape[2]
+        if self._length > self._keys.shape[2]:
+            self._keys, self._values = (_widened(old, start, self._length) for old in (self._keys, self._values))
         self._keys[:, :, start : self._length], self._values[:, :, start : self._length] = keys, values
         self.keys, self.values = self._keys[:, :, : self._length], self._values[:, :, : self._length]
 
@@ -53,9 +59,65 @@ class GrowingLayer(DynamicLayer):
     def get_seq_length(self) -> int:
         return self._length
 
+    def cut(self, length: int) -> None:
+        """Forget all tokens but so many."""
+        self._length = length
+        self.keys, self.values = self._keys[:, :, :length], self._values[:, :, :length]
+
     def keep_rows(self, rows: torch.Tensor) -> None:
         self._keys, self._values = self._keys[rows], self._values[rows]
         self.keys, self.values = self._keys[:, :, : self._length], self._values[:, :, : self._length]
+
+
+def _widened(old: torch.Tensor, filled: int, length: int) -> torch.Tensor:
+    """A buffer with room for more than `length` tokens, and what the first `filled` places of `old` hold."""
+    new = old.new_empty(*old.shape[:2], length + length // 4, old.shape[3])
+    new[:, :, :filled] = old[:, :, :filled]
+    return new
+
+
+class _Turn:
+    """A row that is being written: its number, its new ids and their log-probabilities, a guess at what comes next.
+
+    first: the position of its first new token.
+    """
+
+    def __init__(self, row: int, line: Line, first: int) -> None:
+        self.row, self.line, self.first = row, line, first
+        self.ids, self.logprobs, self.guess = list[int](), list[float](), list[int]()
+        self.done = self.kept = False
+
+    def write(self, token: int, logprob: float) -> None:
+        self.ids.append(token)
+        self.logprobs.append(logprob)
+        self.line.write(token)
+
+
+class _Written(NamedTuple):
+    """Turns that are written together, in the order of the rows of their cache and of its mask, (rows, tokens)."""
+
+    turns: list[_Turn]
+    cache: Any
+    mask: torch.Tensor
+
+    def without_done(self) -> _Written:
+        """Less the rows that are done, once these are many: to leave them out costs a copy of the cache."""
+        staying = [place for place, turn in enumerate(self.turns) if not turn.done]
+        if len(staying) > 0.7 * len(self.turns):
+            return self
+        rows = torch.tensor(staying, device=self.mask.device)
+        for layer in self.cache.layers:
+            layer.keep_rows(rows)
+        return self._replace(turns=[self.turns[place] for place in staying], mask=self.mask[rows])
+
+    def settled(self, right: Sequence[int]) -> _Written:
+        """Of what the last pass read, each row keeps its first token and so many guesses, those that were right."""
+        longest, before = 1 + max(right), self.mask.shape[1]
+        for layer in self.cache.layers:
+            layer.cut(before + longest)
+        device = self.mask.device
+        kept = torch.arange(longest, device=device) <= torch.tensor(right, device=device)[:, None]
+        return self._replace(mask=torch.cat([self.mask, kept.to(self.mask.dtype)], 1))
 
 
 @dataclass(frozen=True)
@@ -79,14 +141,21 @@ class _Start:
 class Decoder:
     """Runs batches of conversations. Not thread-safe.
 
-    model: `Qwen2VLForConditionalGeneration` or its 2.5 sibling, adapters inside it or not. prefix_bytes: memory for the
-    keys and values of conversations whose next turn has not come yet; the oldest are dropped beyond it.
+    model: `Qwen2VLForConditionalGeneration` or its 2.5 sibling, adapters inside it or not. drafter: who guesses.
+    prefix_bytes: memory for the keys and values of conversations whose next turn has not come yet; the oldest are
+    dropped beyond it.
     """
 
     def __init__(
-        self, model: Any, encoder: ChatEncoder, vision: VisionCache, prefix_bytes: int = DEFAULT_PREFIX_BYTES
+        self,
+        model: Any,
+        encoder: ChatEncoder,
+        vision: VisionCache,
+        drafter: Drafter,
+        prefix_bytes: int = DEFAULT_PREFIX_BYTES,
     ) -> None:
-        self.model, self.encoder, self.vision, self.prefix_bytes = model, encoder, vision, prefix_bytes
+        self.model, self.encoder, self.vision, self.drafter = model, encoder, vision, drafter
+        self.prefix_bytes = prefix_bytes
         self._kept: OrderedDict[bytes, torch.Tensor] = OrderedDict()
         self._held = 0
 
@@ -100,47 +169,57 @@ class Decoder:
     def run(
         self,
         batch: Sequence[Encoded],
-        processors: LogitsProcessorList,
+        pick: Pick,
         stopped: Callable[[list[int]], bool],
         max_new_tokens: int,
         keep: bool = True,
-    ) -> torch.Tensor:
-        """The ids that the rows continue with, (batch, steps), padded on the right.
+        together: int = 1,
+    ) -> list[tuple[list[int], list[float]]]:
+        """The ids that each row continues with, and their log-probabilities.
 
-        processors: see (batch, tokens so far) ids and (batch, vocabulary) logits each step, the rows that are done
-        included; the greatest score is taken. stopped: whether a row's new ids end its turn. keep: whether a next turn
-        may come.
+        pick: the next tokens of some rows, given their numbers and logits (rows, vocabulary), as `agent.picking.Picker`
+        does. stopped: whether a row's new ids end its turn. keep: whether a next turn may come. together: so many rows,
+        side by side, for which the same is picked.
         """
         if self.prefix_bytes:
             self._read_shared(batch)
         cache, mask, logits, following = self._read_different(batch, max_new_tokens)
-        rows, done = list(range(len(batch))), [False] * len(batch)
-        written: list[list[int]] = [[] for _ in batch]
-        scores = logits
-        for step in range(max_new_tokens):
-            seen = torch.tensor(written, device=logits.device) if step else mask.new_zeros(len(batch), 1)
-            chosen = processors(seen, scores).argmax(-1).tolist()  # type: ignore[arg-type]
-            for row, token in enumerate(chosen):
-                written[row].append(self.encoder.pad_id if done[row] else token)
-                if not done[row] and (stopped(written[row]) or step + 1 == max_new_tokens):
-                    done[row] = True
-                    if keep:
-                        place = rows.index(row)
-                        self._keep(batch[row], written[row], cache, mask[place], place)
-            if all(done):
-                break
-            staying = [place for place, row in enumerate(rows) if not done[row]]
-            if len(staying) <= 0.7 * len(rows):
-                chosen_rows = torch.tensor(staying, device=mask.device)
-                for layer in cache.layers:
-                    layer.keep_rows(chosen_rows)
-                mask, rows = mask[chosen_rows], [rows[place] for place in staying]
-            mask = torch.cat([mask, mask.new_ones(len(rows), 1)], 1)
-            positions = (following[rows] + step).view(1, -1, 1).expand(3, -1, 1)
-            tokens = torch.tensor([[written[row][-1]] for row in rows], device=mask.device)
-            hidden = self._forward(self._embedding(tokens), mask, positions, cache)
-            scores = scores.index_copy(0, torch.tensor(rows, device=scores.device), self._logits(hidden))
-        return torch.tensor(written)
+        lines = (self.drafter.line(encoded.input_ids) for encoded in batch)
+        turns = [_Turn(row, line, int(first)) for row, (line, first) in enumerate(zip(lines, following, strict=True))]
+        written, ended = _Written(turns, cache, mask), partial(_ended, stopped=stopped, most=max_new_tokens)
+        _pick(turns, logits[:, None], pick, ended)
+        self._finish(written, batch, keep)
+        while not all(turn.done for turn in turns):
+            written = written.without_done()
+            for place in range(0, len(written.turns), together):
+                guess = written.turns[place].line.guess()
+                for turn in written.turns[place : place + together]:
+                    turn.guess = guess
+            right = _pick(written.turns, self._read_guesses(written), pick, ended)
+            written = written.settled(right)
+            self._finish(written, batch, keep)
+        return [(turn.ids, turn.logprobs) for turn in turns]
+
+    def _read_guesses(self, written: _Written) -> torch.Tensor:
+        """The logits (rows, tokens, vocabulary) after the last token of each row, and after each token of its guess."""
+        turns, device = written.turns, written.mask.device
+        count = 1 + max(len(turn.guess) for turn in turns if not turn.done)
+        offered = [[turn.ids[-1], *turn.guess][:count] for turn in turns]
+        padded = [ids + [self.encoder.pad_id] * (count - len(ids)) for ids in offered]
+        first = torch.tensor([turn.first + len(turn.ids) - 1 for turn in turns], device=device)
+        positions = (first[:, None] + torch.arange(count, device=device)).expand(3, -1, -1)
+        mask = torch.cat([written.mask, written.mask.new_ones(len(turns), count)], 1)
+        embedded = self._embedding(torch.tensor(padded, device=device))
+        return self._logits(self._forward(embedded, mask, positions, written.cache))
+
+    def _finish(self, written: _Written, batch: Sequence[Encoded], keep: bool) -> None:
+        """Keep what was read of the rows that have just ended, and remember what they say."""
+        for place, turn in enumerate(written.turns):
+            if turn.done and not turn.kept:
+                turn.kept = True
+                self.drafter.remember(turn.ids)
+                if keep:
+                    self._keep(batch[turn.row], turn.ids, written.cache, written.mask[place], place)
 
     # reading
 
@@ -212,7 +291,7 @@ class Decoder:
             embedded = embedded.index_put(((ids == self.encoder.image_pad).nonzero(as_tuple=True)), features)
         cache = self._cache(starts, known, new + room)
         hidden = self._forward(embedded, mask, positions, cache)
-        return cache, mask, self._logits(hidden)
+        return cache, mask, self._logits(hidden[:, -1])
 
     def _cache(self, starts: Sequence[_Start], known: int, room: int) -> Any:
         config = self.model.config.get_text_config()
@@ -235,11 +314,11 @@ class Decoder:
         return self.model.get_input_embeddings()
 
     def _forward(self, embedded: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor, cache: Any) -> torch.Tensor:
-        """Hidden states (batch, width) of the last tokens."""
+        """Hidden states (batch, tokens, width)."""
         found = self.model.model.language_model(
             inputs_embeds=embedded, attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True
         )
-        return found.last_hidden_state[:, -1]
+        return found.last_hidden_state
 
     def _logits(self, hidden: torch.Tensor) -> torch.Tensor:
         return self.model.lm_head(hidden).float()
@@ -266,6 +345,32 @@ class Decoder:
         if key in self._kept:
             self._kept.move_to_end(key)
         return self._kept.get(key)
+
+
+def _pick(turns: Sequence[_Turn], logits: torch.Tensor, pick: Pick, ended: Callable[[list[int]], bool]) -> list[int]:
+    """Write on in each row as far as its guess was right, and one token more: how many guesses were right.
+
+    logits: (rows, tokens, vocabulary), those after a row's last token first. Each token is picked as if nothing had
+    been guessed; a guess that is picked saves the pass for what comes after it.
+    """
+    right, places = [0] * len(turns), [place for place, turn in enumerate(turns) if not turn.done]
+    for step in range(logits.shape[1]):
+        tokens, logprobs = pick([turns[place].row for place in places], logits[places, step])
+        going = []
+        for place, token, logprob in zip(places, tokens, logprobs, strict=True):
+            turn = turns[place]
+            turn.write(token, logprob)
+            turn.done = ended(turn.ids)
+            if not turn.done and turn.guess[step : step + 1] == [token]:
+                right[place] += 1
+                going.append(place)
+        if not (places := going):
+            break
+    return right
+
+
+def _ended(ids: list[int], stopped: Callable[[list[int]], bool], most: int) -> bool:
+    return len(ids) >= most or stopped(ids)
 
 
 def to_read(encoded: Encoded) -> int:

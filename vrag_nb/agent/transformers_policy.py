@@ -10,8 +10,7 @@ Works for checkpoints with the Qwen-VL chat format (Qwen2.5-VL and its nano sibl
 - log-probabilities are those of the model itself (temperature 1, nothing suppressed), which is what training compares;
 - with `views`, a turn that says what it reads is written again, by the mean over several views of what it was shown
   (`agent.views`);
-- sampling adds seeded Gumbel noise per row and takes the maximum, which draws from the same distribution as the usual
-  way and makes a sample independent of what else is in the batch.
+- a sample does not depend on what else is in the batch (`agent.picking`).
 """
 
 from __future__ import annotations
@@ -27,18 +26,17 @@ from transformers import (
     AutoModelForImageTextToText,
     AutoProcessor,
     GenerationConfig,
-    LogitsProcessor,
     LogitsProcessorList,
     PreTrainedModel,
     StoppingCriteria,
     StoppingCriteriaList,
-    TemperatureLogitsWarper,
-    TopPLogitsWarper,
 )
 
 from vrag_nb.agent import actions
 from vrag_nb.agent.decoding import DEFAULT_PREFIX_BYTES, Decoder, to_read
+from vrag_nb.agent.drafting import DEFAULT_GUESSES, Drafter
 from vrag_nb.agent.encoding import VISION_TOKENS, ChatEncoder, Encoded
+from vrag_nb.agent.picking import PickedTokens, Picker
 from vrag_nb.agent.policy import (
     Conversation,
     Frame,
@@ -51,7 +49,7 @@ from vrag_nb.agent.policy import (
     in_frame,
     weights_identity,
 )
-from vrag_nb.agent.views import VIEWS, Mixture, as_views, says_what_it_reads
+from vrag_nb.agent.views import VIEWS, as_views, says_what_it_reads
 from vrag_nb.agent.vision_cache import DEFAULT_CACHE_BYTES, VisionCache, cacheable
 from vrag_nb.attention import suit_cpu
 from vrag_nb.denormals import flushed_denormals
@@ -72,7 +70,8 @@ class TransformersPolicy(Policy):
     them, and call `forget` after each change). loop: who decodes, `agent.decoding` ("own", the default where it knows
     the family) or transformers ("generate"). views: answers, and what is written down into a memory, are read off so
     many views of the images shown last (`agent.views`), by the mean of their distributions, whose log-probabilities
-    are then recorded; 1 for training.
+    are then recorded; 1 for training. guesses: tokens that the own loop reads at once where it can guess them
+    (`agent.drafting`); what is written is the same.
     Raises ValueError for a model without its processor or a number of views that is not there, and what
     `from_pretrained` raises for a bad folder.
     """
@@ -98,6 +97,7 @@ class TransformersPolicy(Policy):
         prefix_cache_bytes: int | None = None,
         loop: Literal["own", "generate"] | None = None,
         views: int = 1,
+        guesses: int = DEFAULT_GUESSES,
     ) -> None:
         if not 1 <= views <= len(VIEWS):
             raise ValueError(f"views is {views}: a number from 1 to {len(VIEWS)}")
@@ -119,6 +119,8 @@ class TransformersPolicy(Policy):
             processor = processor or AutoProcessor.from_pretrained(model)
         self.encoder = ChatEncoder(processor)
         self.tokenizer = processor.tokenizer
+        self.end_ids = self._end_ids()
+        self.suppressed_ids = self._suppressed_ids()
         self.max_new_tokens, self.temperature, self.top_p = max_new_tokens, temperature, top_p
         self.batch_size, self.max_prompt_tokens, self.frame = batch_size, max_prompt_tokens, frame
         self.seed, self._calls, self.views = seed, 0, views
@@ -127,9 +129,8 @@ class TransformersPolicy(Policy):
             vision_bytes = _default(vision_cache_bytes, 0 if in_memory else DEFAULT_CACHE_BYTES)
             vision = VisionCache(self.model, self.encoder, vision_bytes)
             prefix_bytes = _default(prefix_cache_bytes, 0 if in_memory else DEFAULT_PREFIX_BYTES)
-            self._decoder = Decoder(self.model, self.encoder, vision, prefix_bytes)
-        self.end_ids = self._end_ids()
-        self.suppressed_ids = self._suppressed_ids()
+            drafter = Drafter(guesses, self.suppressed_ids)
+            self._decoder = Decoder(self.model, self.encoder, vision, drafter, prefix_bytes)
         self._lock = threading.Lock()  # the model keeps the offsets of its positions between steps
         self._grammar = actions.BUILT_IN  # of the conversations in work, under the lock
         self._closers = _closing_candidates(self.tokenizer)
@@ -194,16 +195,10 @@ class TransformersPolicy(Policy):
 
     def _write(self, batch: Sequence[Encoded], seeds: Sequence[int], views: int = 1) -> list[_Written]:
         """New ids and their log-probabilities; with `views`, each so many rows go by their mixture."""
-        recorder = _LogProbs()
-        processors = self._processors(recorder, seeds)
-        if views > 1:
-            processors.insert(0, Mixture(views))
-        if self._decoder is not None:
-            new = self._decoder.run(batch, processors, self._ends, self.max_new_tokens, keep=views == 1)
-        else:
-            new = self._generate(batch, processors)
-        logprobs = recorder.finish(new[:, -1].to(self.model.device)).tolist()  # (batch, steps)
-        return list(zip(new.tolist(), logprobs, strict=True))
+        picker = self._picker(seeds, views)
+        if self._decoder is None:
+            return self._generate(batch, picker)
+        return self._decoder.run(batch, picker, self._ends, self.max_new_tokens, keep=views == 1, together=views)
 
     def _reread(self, batch: Sequence[Encoded], written: Sequence[_Written], seeds: Sequence[int]) -> list[_Written]:
         """Turns that say what they read once more, off several views of the images shown last.
@@ -224,19 +219,21 @@ class TransformersPolicy(Policy):
     def _reads(self, ids: list[int]) -> bool:
         return says_what_it_reads(self.decode(ids[: self._length(ids)[0]]))
 
-    def _generate(self, batch: Sequence[Encoded], processors: LogitsProcessorList) -> torch.Tensor:
-        """The new ids, (batch, steps), by transformers' own loop."""
+    def _generate(self, batch: Sequence[Encoded], picker: Picker) -> list[_Written]:
+        """New ids and their log-probabilities by transformers' own loop; those after a row's end mean nothing."""
         tensors = self.encoder.collate(batch)
         tensors.pop("model_mask")
         inputs: dict[str, Any] = {name: tensor.to(self.model.device) for name, tensor in tensors.items()}
         prompt_length = inputs["input_ids"].shape[1]
+        picked = PickedTokens(picker)
         sequences = self.model.generate(
             **inputs,
             generation_config=self._generation_config(),
-            logits_processor=processors,
+            logits_processor=LogitsProcessorList([picked]),
             stopping_criteria=StoppingCriteriaList([_ClosingTag(self, prompt_length)]),
         )
-        return sequences[:, prompt_length:]
+        new = sequences[:, prompt_length:].tolist()
+        return list(zip(new, map(list, zip(*picked.logprobs, strict=True)), strict=True))
 
     def _ends(self, ids: list[int]) -> bool:
         """Whether the last of the new `ids` ends the turn."""
@@ -267,14 +264,9 @@ class TransformersPolicy(Policy):
         """The text of ids, exactly: special tokens kept, spaces not tidied."""
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
-    def _processors(self, recorder: _LogProbs, seeds: Sequence[int]) -> LogitsProcessorList:
-        processors: list[LogitsProcessor] = [recorder, _Suppress(self.suppressed_ids)]
-        if self.temperature > 0:
-            processors.append(TemperatureLogitsWarper(float(self.temperature)))
-            if self.top_p < 1:
-                processors.append(TopPLogitsWarper(self.top_p))
-            processors.append(_SeededGumbel(seeds, self.model.device))
-        return LogitsProcessorList(processors)
+    def _picker(self, seeds: Sequence[int], views: int) -> Picker:
+        sampling = {"temperature": self.temperature, "top_p": self.top_p}
+        return Picker(seeds, self.suppressed_ids, self.model.device, views=views, **sampling)
 
     def _generation_config(self) -> GenerationConfig:
         # Every field a checkpoint's own generation_config may set is stated: unset ones would be filled in from it.
@@ -337,49 +329,3 @@ class _ClosingTag(StoppingCriteria):
         tail = input_ids[:, max(self.prompt_length, input_ids.shape[1] - _TAIL) :].tolist()
         closed = [self.policy.closes_action(ids) for ids in tail]
         return torch.tensor(closed, device=input_ids.device, dtype=torch.bool)  # type: ignore[return-value]
-
-
-class _LogProbs(LogitsProcessor):
-    """Records each chosen token's log-probability one step later, so that only one step's logits are ever held."""
-
-    def __init__(self) -> None:
-        self._previous: torch.Tensor | None = None
-        self._chosen: list[torch.Tensor] = []
-
-    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
-        self._gather(input_ids[:, -1])
-        self._previous = torch.log_softmax(scores.float(), dim=-1)  # (batch, vocabulary)
-        return scores
-
-    def finish(self, last_ids: torch.Tensor) -> torch.Tensor:
-        """Log-probabilities of all generated tokens, (batch, steps); those after a row's end mean nothing."""
-        self._gather(last_ids)
-        return torch.stack(self._chosen, dim=1)
-
-    def _gather(self, ids: torch.Tensor) -> None:
-        if self._previous is not None:
-            self._chosen.append(self._previous.gather(1, ids.unsqueeze(1)).squeeze(1))
-
-
-class _Suppress(LogitsProcessor):
-    """Forbids tokens."""
-
-    def __init__(self, ids: list[int]) -> None:
-        self._ids = torch.tensor(ids, dtype=torch.long)
-
-    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
-        self._ids = self._ids.to(scores.device)
-        return scores.index_fill(1, self._ids, float("-inf"))  # type: ignore[return-value]
-
-
-class _SeededGumbel(LogitsProcessor):
-    """Adds Gumbel noise from one generator per row: the maximum is then a sample from the row's distribution."""
-
-    def __init__(self, seeds: Sequence[int], device: torch.device) -> None:
-        self._generators = [torch.Generator(device).manual_seed(seed % 2**63) for seed in seeds]
-
-    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
-        noise = torch.empty_like(scores)
-        for row, generator in zip(noise, self._generators, strict=True):
-            row.exponential_(generator=generator)
-        return scores - noise.log()  # type: ignore[return-value]

@@ -15,7 +15,6 @@ from dataclasses import replace
 
 import torch
 from PIL import Image as PILImage
-from transformers import LogitsProcessor
 
 from vrag_nb.agent import actions, memory_actions
 from vrag_nb.agent.encoding import ChatEncoder, Encoded
@@ -58,13 +57,11 @@ def view(image: Image, number: int, factor: int) -> Image:
     return replace(image, size=(width, height), pixels=moved)
 
 
-class Mixture(LogitsProcessor):
-    """Gives each `count` rows, views of one conversation, the logarithm of the mean of their distributions."""
+def mixture(logits: torch.Tensor, count: int) -> torch.Tensor:
+    """Of each `count` rows, views of one conversation, the logarithm of the mean of their distributions.
 
-    def __init__(self, count: int) -> None:
-        self.count = count
-
-    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
-        logs = torch.log_softmax(scores.float(), dim=-1).view(-1, self.count, scores.shape[1])
-        mean = logs.logsumexp(1) - math.log(self.count)
-        return mean.repeat_interleave(self.count, dim=0)  # type: ignore[return-value]
+    logits: (rows, vocabulary); the result has the same shape, rows of one conversation being equal.
+    """
+    logs = torch.log_softmax(logits.float(), dim=-1).view(-1, count, logits.shape[1])
+    mean = logs.logsumexp(1) - math.log(count)
+    return mean.repeat_interleave(count, dim=0)
