@@ -72,7 +72,7 @@ def questions_of(profile: Profile, engine: Any, run: Path, dev_limit: int, only_
 
 def trained(profile: Profile, world: Any, start: Path, run: Path, asked: list[list[Question]], **changes: Any) -> Log:
     """The log of one run, which is made where it is not there."""
-    trainer = reinforcement(profile, start, run, *asked, world, **changes)
+    trainer = reinforcement(profile, start, run, asked[0], asked[1], world, **changes)
     train(trainer)
     return read_log(run / "log.jsonl")
 
