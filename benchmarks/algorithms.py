@@ -27,7 +27,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from tables import tell
 
-from vrag_nb.agent.rollout import rollout
+from vrag_nb.agent.rollout import World, rollout
 from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.evaluation.answers import answered_right
 from vrag_nb.files import write_json
@@ -47,14 +47,14 @@ Runs = Mapping[str, Sequence[Log]]  # algorithm -> the log of every seed
 def found_and_read(trajectory: Trajectory) -> bool:
     """Whether it is right, and a gold page was shown: not by luck, and not for want of an answer."""
     gold = set(trajectory.reference.gold_page_ids) if trajectory.reference else set()
-    return answered_right(trajectory) and any(seen.page_id in gold for seen in trajectory.observations)
+    return bool(answered_right(trajectory)) and any(seen.page_id in gold for seen in trajectory.observations)
 
 
 def readable(profile: Profile, engine: Any, questions: Sequence[Question], out: Path) -> list[Question]:
     """The questions that the profile's own policy answers right off a gold page, greedily; it is asked once."""
     out.parent.mkdir(parents=True, exist_ok=True)
-    environment, concurrency = profile.load_environment(engine, training=True), profile.evaluation.concurrency
-    played = rollout(profile.load_policy(), environment, questions, out, concurrency=concurrency)
+    world: World[Any] = profile.load_environment(engine, training=True)
+    played = rollout(profile.load_policy(), world, questions, out, concurrency=profile.evaluation.concurrency)
     return [question for question, one in zip(questions, played, strict=True) if found_and_read(one)]
 
 
