@@ -9,11 +9,12 @@ a gold page before it: what is then learned is to find pages. `python -m vrag_nb
 `--profile nano-vague --out data/runs/nano-vague`, make the start of the second line, which searches badly.
 
 Every algorithm and seed is a training run of its own from `--start`, with the profile's reward, settings and training
-questions; development questions are rolled out, greedily, every `--every` steps. Printed and written: reward and share
-of right answers (`outcome`) on development questions by step, mean over seeds with the lowest and the highest; the last
-of them by algorithm; the share of segments that GGPO left without a gradient, and how many a step were computed (those
-of groups with one reward have no gradient either); and at which step each algorithm first reached what GSPO ended with,
-as a share of all steps. Interrupted, it goes on.
+questions; development questions are rolled out, greedily, every `--every` steps. Printed and written: reward, share of
+right answers (`outcome`) and of questions whose gold page the first search shows, on development questions by step,
+mean over seeds with the lowest and the highest; the last of them by algorithm; the share of segments that GGPO left
+without a gradient, and how many a step were computed (those of groups with one reward have no gradient either); and at
+which step each algorithm first reached the reward that GSPO ended with, as a share of all steps. Interrupted, it goes
+on.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from matplotlib.figure import Figure
 from tables import tell
 
 from vrag_nb.agent.rollout import World, rollout
-from vrag_nb.agent.trajectory import Trajectory
+from vrag_nb.agent.trajectory import Trajectory, read_trajectories
 from vrag_nb.evaluation.answers import answered_right
 from vrag_nb.files import write_json
 from vrag_nb.learning.curves import over_seeds, read_log
@@ -40,14 +41,16 @@ from vrag_nb.profiles import Profile, load_profile, sample
 from vrag_nb.records import Question
 
 REWARD, OUTCOME, MASKED, LEARNED = "eval_reward", "eval_reward/outcome", "masked_share", "learned_rows"
+AT_ONCE = "eval_found_at_once"  # the share of questions whose gold page the first search shows, from trajectories
+TOLD = (REWARD, OUTCOME, AT_ONCE)
 Log = list[dict[str, Any]]
 Runs = Mapping[str, Sequence[Log]]  # algorithm -> the log of every seed
 
 
-def found_and_read(trajectory: Trajectory) -> bool:
-    """Whether it is right, and a gold page was shown: not by luck, and not for want of an answer."""
+def found(trajectory: Trajectory, turns: int | None = None) -> bool:
+    """Whether a gold page was shown, in the first so many turns or at all."""
     gold = set(trajectory.reference.gold_page_ids) if trajectory.reference else set()
-    return bool(answered_right(trajectory)) and any(seen.page_id in gold for seen in trajectory.observations)
+    return any(seen.page_id in gold for turn in trajectory.turns[:turns] for seen in turn.observations)
 
 
 def readable(profile: Profile, engine: Any, questions: Sequence[Question], out: Path) -> list[Question]:
@@ -55,7 +58,8 @@ def readable(profile: Profile, engine: Any, questions: Sequence[Question], out: 
     out.parent.mkdir(parents=True, exist_ok=True)
     world: World[Any] = profile.load_environment(engine, training=True)
     played = rollout(profile.load_policy(), world, questions, out, concurrency=profile.evaluation.concurrency)
-    return [question for question, one in zip(questions, played, strict=True) if found_and_read(one)]
+    read = [answered_right(one) and found(one) for one in played]  # not by luck, and not for want of an answer
+    return [question for question, right in zip(questions, read, strict=True) if right]
 
 
 def questions_of(profile: Profile, engine: Any, run: Path, dev_limit: int, only_readable: bool) -> list[list[Question]]:
@@ -74,7 +78,11 @@ def trained(profile: Profile, world: Any, start: Path, run: Path, asked: list[li
     """The log of one run, which is made where it is not there."""
     trainer = reinforcement(profile, start, run, asked[0], asked[1], world, **changes)
     train(trainer)
-    return read_log(run / "log.jsonl")
+    log = read_log(run / "log.jsonl")
+    for row in (row for row in log if REWARD in row):
+        played = read_trajectories(run / "trajectories" / f"dev-{row['step']:06}.jsonl")
+        row[AT_ONCE] = statistics.mean(found(one, turns=1) for one in played)
+    return log
 
 
 def reached(points: Sequence[tuple[int, Sequence[float]]], goal: float) -> int | None:
@@ -94,7 +102,11 @@ def rows(runs: Runs, steps: int) -> list[list[str]]:
             [
                 name,
                 str(len(logs)),
-                *(_spread(values) for field in (REWARD, OUTCOME) for _, values in _ends(over_seeds(logs, field))),
+                *(
+                    _spread(values)
+                    for field in (REWARD, OUTCOME, AT_ONCE)
+                    for _, values in _ends(over_seeds(logs, field))
+                ),
                 f"{statistics.mean(masked):.2f}" if masked else "–",
                 f"{statistics.mean(learned):.0f}" if learned else "–",
                 "–" if not against else "never" if step is None else f"{step} of {steps}",
@@ -116,11 +128,11 @@ def _spread(values: Sequence[float]) -> str:
 
 
 def draw(runs: Runs) -> Figure:
-    """Development reward and right answers by step."""
-    fields = {"Development reward": REWARD, "Right development answers": OUTCOME}
+    """By step, on development questions: reward, right answers, gold pages that the first search shows."""
+    fields = {"Development reward": REWARD, "Right development answers": OUTCOME, "Pages found at once": AT_ONCE}
     return plots.seed_bands(
         {title: {name: over_seeds(logs, field) for name, logs in runs.items()} for title, field in fields.items()},
-        shares=["Right development answers"],
+        shares=["Right development answers", "Pages found at once"],
     )
 
 
@@ -167,6 +179,8 @@ def main() -> None:
         "dev reward, start",
         "end",
         "dev right, start",
+        "end",
+        "found at once, start",
         "end",
         "masked",
         "segments computed a step",

@@ -7,7 +7,7 @@ arXiv 2602.12735, equations 11 and 12). The policy is not a model but a table of
 no misread number hides what credit assignment does. Asked a long question (`vrag_nb/evaluation/long_questions.py`), it
 draws, at every search, one of four things, with a distribution of its own for every number of searches made so far:
 
-needed      the next page that is still missing, as the planner searches for it (`agent/memory_expert.py`)
+needed      the next page that is still missing, as the planner searches for it (`learning/memory_expert.py`)
 elsewhere   a page of the same document that the question does not need
 again       what was searched for last
 give up     an answer, though pages are missing
@@ -44,7 +44,6 @@ from tqdm.auto import tqdm
 from vrag_nb.agent.memory_actions import TOOLS
 from vrag_nb.agent.memory_context import GRAPH_HEAD
 from vrag_nb.agent.memory_environment import MemoryEnvironment
-from vrag_nb.agent.memory_expert import NO_ANSWER, MemoryPlanner
 from vrag_nb.agent.memory_graph import ANSWER, ROOT
 from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.policy import Conversation, Generation, Policy
@@ -59,6 +58,7 @@ from vrag_nb.files import write_json
 from vrag_nb.learning.advantages import group_advantages
 from vrag_nb.learning.curves import over_seeds
 from vrag_nb.learning.ggpo import ggpo_loss
+from vrag_nb.learning.memory_expert import NO_ANSWER, MemoryPlanner
 from vrag_nb.learning.segments import node_masks
 from vrag_nb.paths import project_path
 from vrag_nb.plotting import figures, plots

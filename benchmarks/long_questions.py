@@ -28,7 +28,6 @@ from typing import Any
 
 from tables import tell
 
-from vrag_nb.agent.memory_expert import MemoryPlanner
 from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.policy import Policy
 from vrag_nb.agent.task_settings import MemorySettings, Settings
@@ -42,6 +41,7 @@ from vrag_nb.evaluation.per_question import pages_seen
 from vrag_nb.evaluation.visual_context import mean_by_step, visual_tokens
 from vrag_nb.files import write_json
 from vrag_nb.learning.experts import PrivilegedPlanner
+from vrag_nb.learning.memory_expert import MemoryPlanner
 from vrag_nb.paths import project_path
 from vrag_nb.plotting import figures
 from vrag_nb.profiles import Profile, load_profile, sample

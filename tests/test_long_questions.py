@@ -10,13 +10,13 @@ from test_memory_expert import ByQuery
 
 from vrag_nb.agent.environment import Environment
 from vrag_nb.agent.memory_environment import MemoryEnvironment
-from vrag_nb.agent.memory_expert import MemoryPlanner
 from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.rollout import rollout
 from vrag_nb.agent.task_settings import MemorySettings, Settings
 from vrag_nb.evaluation.long_questions import long_questions, values_right
 from vrag_nb.evaluation.visual_context import mean_by_step, visual_tokens
 from vrag_nb.learning.experts import PrivilegedPlanner
+from vrag_nb.learning.memory_expert import MemoryPlanner
 from vrag_nb.records import MetaInfo, Question
 
 BUDGET = 40 * 784  # of one image

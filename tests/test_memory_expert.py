@@ -10,11 +10,11 @@ import pytest
 from conftest import RankedEngine, make_question
 
 from vrag_nb.agent.memory_environment import MemoryEnvironment
-from vrag_nb.agent.memory_expert import NO_ANSWER, MemoryPlanner
 from vrag_nb.agent.memory_graph import ANSWER, ROOT, MemoryGraph
 from vrag_nb.agent.rollout import rollout
 from vrag_nb.agent.task_settings import MemoryKind, MemorySettings
 from vrag_nb.agent.trajectory import Trajectory
+from vrag_nb.learning.memory_expert import NO_ANSWER, MemoryPlanner
 from vrag_nb.records import Hit, MetaInfo, Question
 
 KINDS: tuple[MemoryKind, ...] = ("summary", "graph", "multimodal", "energy")

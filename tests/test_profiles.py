@@ -16,7 +16,6 @@ from PIL import Image
 
 from vrag_nb.agent.environment import Environment
 from vrag_nb.agent.memory_environment import MemoryEnvironment
-from vrag_nb.agent.memory_expert import MemoryPlanner
 from vrag_nb.agent.prompting import load_prompt
 from vrag_nb.agent.search_client import SearchClient
 from vrag_nb.agent.task_settings import MemoryKind, MemorySettings
@@ -25,6 +24,7 @@ from vrag_nb.agent.vrag import VRAG
 from vrag_nb.evaluation.baselines import agent_system, known_systems
 from vrag_nb.evaluation.of_profile import evaluation_of
 from vrag_nb.learning.experts import PrivilegedPlanner
+from vrag_nb.learning.memory_expert import MemoryPlanner
 from vrag_nb.paths import REPOSITORY, project_path, shown_path
 from vrag_nb.profile_parts import VimRAGPart, systems_of
 from vrag_nb.profiles import POLICIES, Profile, ProfileError, load_profile, profile_names, sample

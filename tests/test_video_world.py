@@ -12,7 +12,6 @@ import pandas as pd
 import pymupdf
 import pytest
 
-from vrag_nb.agent.memory_expert import MemoryPlanner
 from vrag_nb.agent.memory_graph import MemoryGraph
 from vrag_nb.agent.pages import PageStore
 from vrag_nb.agent.vimrag import Event, VimRAG
@@ -23,6 +22,7 @@ from vrag_nb.documents.narrated import main, narrate_corpus
 from vrag_nb.documents.pages import prepare_corpus
 from vrag_nb.documents.settings import VideoSettings
 from vrag_nb.evaluation.answers import is_correct
+from vrag_nb.learning.memory_expert import MemoryPlanner
 from vrag_nb.paths import REPOSITORY
 from vrag_nb.plotting.figures import png_bytes
 from vrag_nb.records import Page, Question, read_pages, read_questions, write_questions

@@ -407,8 +407,8 @@ class Profile(Part):
         Raises ProfileError for a grounder, for `crops` or for `vague` where the profile's kind of agent, or the expert,
         has no use for it.
         """
-        from vrag_nb.agent.memory_expert import MemoryPlanner
         from vrag_nb.learning.experts import GroundedPolicy, PrivilegedPlanner
+        from vrag_nb.learning.memory_expert import MemoryPlanner
 
         part, field = self.taught.sampling.experts[name], f"learning.sampling.experts.{name}"
         if part.grounder and not isinstance(self.agent, VRAGPart):

@@ -15,7 +15,7 @@ from typing import Any
 from vrag_nb.agent import actions
 from vrag_nb.agent.geometry import Box, Budget, View, jittered, snapped
 from vrag_nb.agent.policy import Conversation, Generation, Image, Message, Policy, Text, generate_safely, last_image
-from vrag_nb.agent.privileged import PrivilegedPolicy
+from vrag_nb.learning.privileged import PrivilegedPolicy
 from vrag_nb.records import Question, page_id
 
 GROUND = (

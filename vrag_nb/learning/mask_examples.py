@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vrag_nb.agent.memory_environment import MemoryEnvironment
-from vrag_nb.agent.memory_expert import MemoryPlanner
 from vrag_nb.agent.rollout import rollout
 from vrag_nb.agent.searching import Engine
 from vrag_nb.agent.task_settings import MemorySettings
 from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.evaluation.answers import is_correct
+from vrag_nb.learning.memory_expert import MemoryPlanner
 from vrag_nb.learning.segments import node_masks
 from vrag_nb.records import Question
 

@@ -1,6 +1,6 @@
 """Single steps of VimRAG's expert as training samples, on pages drawn a moment ago.
 
-The expert (`agent.memory_expert.MemoryPlanner`) plays in the real environment (`agent.memory_environment`), over the
+The expert (`learning.memory_expert.MemoryPlanner`) plays in the real environment (`agent.memory_environment`), over the
 pages of one deck held in memory and a search that is wrong now and then. Sampled trajectories of a corpus show a model
 a few hundred pages, which it comes to know by heart; here every one is new, so what is written down has to be read.
 """
@@ -14,11 +14,11 @@ from typing import Literal
 from PIL import Image as PILImage
 
 from vrag_nb.agent.memory_environment import MemoryEnvironment
-from vrag_nb.agent.memory_expert import MemoryPlanner
 from vrag_nb.agent.policy import Conversation, Generation, Image
 from vrag_nb.agent.searching import Engine
 from vrag_nb.agent.task_settings import MemoryKind, MemorySettings
 from vrag_nb.evaluation.long_questions import QUERY_TYPE, long_questions
+from vrag_nb.learning.memory_expert import MemoryPlanner
 from vrag_nb.nano.deck_tasks import BUDGET, DeckPool, DrawnPage, look_for
 from vrag_nb.nano.expert import DeckPages, FlawedSearch
 from vrag_nb.nano.film_tasks import FilmPages

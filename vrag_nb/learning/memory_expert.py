@@ -17,7 +17,7 @@ from vrag_nb.agent.memory_actions import TOOLS
 from vrag_nb.agent.memory_context import GRAPH_HEAD, SUMMARY_HEAD
 from vrag_nb.agent.memory_graph import ROOT
 from vrag_nb.agent.policy import Conversation, Generation, Image
-from vrag_nb.agent.privileged import PrivilegedPolicy
+from vrag_nb.learning.privileged import PrivilegedPolicy
 from vrag_nb.records import Question
 
 NO_ANSWER = "not answerable"  # what VimRAG's prompt asks for where the pages do not hold it
