@@ -23,9 +23,10 @@ from rich.console import Console
 from rich.table import Table
 from transformers import AutoModelForImageTextToText, Qwen2_5_VLForConditionalGeneration
 
-from vrag_nb.nano.aligning import Stream, train_streams
+from vrag_nb.nano.aligning import Stream, Teaching, train_streams
 from vrag_nb.nano.lookups import drawn_table
 from vrag_nb.nano.model import build_processor, nano_config
+from vrag_nb.nano.optimisation import Schedule
 from vrag_nb.nano.plan import tokenizer
 from vrag_nb.nano.samples import Sample, collate, exact_match, looking_targets
 
@@ -53,19 +54,9 @@ def trained(base: float, shares: list[int], weights: Mapping[str, float], steps:
     processor = build_processor(tokenizer())
     with tempfile.TemporaryDirectory() as folder:
         streams = [Stream("table", lookup, 40, promote_at=2)]
-        train_streams(
-            model,
-            processor,
-            streams,
-            Path(folder),
-            1e9,
-            steps=steps,
-            seed=seed,
-            muon_lr=4e-3,
-            adamw_lr=1.5e-3,
-            looking_weights=weights,
-            compile_text=False,
-        )
+        schedule = Schedule(steps=steps, muon_lr=4e-3, adamw_lr=1.5e-3)
+        teaching = Teaching(looking_weights=weights, compile_text=False)
+        train_streams(model, processor, streams, Path(folder), schedule, teaching, seed=seed)
     return model.eval(), processor
 
 

@@ -33,7 +33,7 @@ from vrag_nb.evaluation.metrics import Interval
 from vrag_nb.nano.deck_tasks import DeckPool, DeckTasks
 from vrag_nb.nano.glyphs import letter_targets
 from vrag_nb.nano.model import FACTOR, NanoSize, build_nano_vlm, build_processor
-from vrag_nb.nano.optimisation import to_training_form
+from vrag_nb.nano.optimisation import Schedule, to_training_form
 from vrag_nb.nano.plan import Recipe, corpus_deck, earlier_state, split_questions, tokenizer
 from vrag_nb.nano.reading import Drawing, Reader, train_reading
 from vrag_nb.plotting import figures
@@ -135,7 +135,8 @@ def measure(name: str, size: NanoSize, minutes: float, work: Path, windows: list
     model = build_nano_vlm(tokenizer(), size)
     sizes = [sum(weights.numel() for weights in part.parameters()) / 1e6 for part in (model, model.model.visual)]
     images = build_processor(tokenizer(), patch=size.patch).image_processor
-    train_reading(model, images, _folder(work, name), 60 * minutes, muon_lr=6e-3, adamw_lr=2e-3)
+    schedule = Schedule(60 * minutes, muon_lr=6e-3, adamw_lr=2e-3, save_every=200)
+    train_reading(model, images, _folder(work, name), schedule)
     state = earlier_state(_folder(work, name))
     read = letters_right(model, size, state, windows)
     spent = cost(model.eval(), size)

@@ -25,15 +25,15 @@ from vrag_nb.agent import actions
 from vrag_nb.agent.transformers_policy import TransformersPolicy
 from vrag_nb.attention import linear_patch_embedding, use_block_attention, use_window_attention
 from vrag_nb.learning.curves import RunLog, read_log
-from vrag_nb.nano.aligning import Stream, StreamBatches, train_streams
+from vrag_nb.nano.aligning import Stream, StreamBatches, Teaching, train_streams
 from vrag_nb.nano.glyphs import CLASS_OF, EMPTY, IGNORE, SLOTS, Glyph, slot_targets
 from vrag_nb.nano.lookups import SOUGHT, drawn_table, loose_lines, reading_strip, sought_table
 from vrag_nb.nano.model import NanoSize, build_nano_vlm, build_processor, save_checkpoint
-from vrag_nb.nano.optimisation import Float32Muon, Optimisers, load_state, orthogonalised
+from vrag_nb.nano.optimisation import Float32Muon, Optimisers, Schedule, load_state, orthogonalised
 from vrag_nb.nano.patches import recoloured, seen, tower_inputs
 from vrag_nb.nano.plan import processor_of
 from vrag_nb.nano.plan import tokenizer as make_tokenizer
-from vrag_nb.nano.reading import draw_scribble, train_reading
+from vrag_nb.nano.reading import train_reading
 from vrag_nb.nano.samples import Sample, collate, decisions, encode, exact_match, thought_loss
 from vrag_nb.nano.scribbles import scribble
 from vrag_nb.nano.tokenizer import build_tokenizer
@@ -302,15 +302,15 @@ def test_padded_windows_attend_as_windows_do():
     assert not torch.allclose(padded, whole, atol=0.1), "windows matter"
 
 
-def test_streams_of_a_group_share_a_batch_of_so_many_times_their_size(tokenizer, processor):
+def test_streams_of_a_group_share_a_batch(tokenizer, processor):
     model = build_nano_vlm(tokenizer, TINY)
     streams = [
-        Stream("read", reading_strip, 2, group="short"),
-        Stream("table", drawn_table, 1, group="short"),
-        Stream("copy", copied_words, 3),
+        Stream("read", reading_strip, 4, group="short"),
+        Stream("table", drawn_table, 2, group="short"),
+        Stream("copy", copied_words, 6),
     ]
     levels = {stream.name: Value(c_double, 0.0) for stream in streams}
-    batches = iter(StreamBatches(streams, model, processor, levels, "seed", times=2))
+    batches = iter(StreamBatches(streams, model, processor, levels, "seed"))
     for _ in range(2):
         short, copy = next(batches), next(batches)
         assert (short.group, copy.group) == ("short", "copy")
@@ -329,14 +329,15 @@ def test_what_is_taught_on_keeps_the_tokenizer_beside_its_weights(tmp_path):
 
 def test_optimisers_write_masters_back_and_resume():
     layer = torch.nn.Linear(4, 4).bfloat16()
-    optimisers = Optimisers([("layers.weight", layer.weight), ("bias", layer.bias)], muon_lr=0.1, adamw_lr=0.1)
+    schedule = Schedule(steps=2, muon_lr=0.1, adamw_lr=0.1)
+    optimisers = Optimisers([("layers.weight", layer.weight), ("bias", layer.bias)], schedule)
     before = layer.weight.detach().clone()
     layer(torch.ones(1, 4).bfloat16()).sum().backward()
     optimisers.step(0.5)
     assert not torch.equal(before, layer.weight)
     state = optimisers.state_dict()
     other = torch.nn.Linear(4, 4).bfloat16()
-    resumed = Optimisers([("layers.weight", other.weight), ("bias", other.bias)])
+    resumed = Optimisers([("layers.weight", other.weight), ("bias", other.bias)], schedule)
     resumed.load_state_dict(state)
     assert torch.equal(other.weight, layer.weight)
 
@@ -344,14 +345,14 @@ def test_optimisers_write_masters_back_and_resume():
 PARALLEL = """
 import sys, torch
 from vrag_nb.nano import replicas
-from vrag_nb.nano.optimisation import Optimisers
+from vrag_nb.nano.optimisation import Optimisers, Schedule
 
 replicas.join()
 torch.manual_seed(0)
 layer = torch.nn.Linear(4, 2)
 data = torch.arange(16.0).view(4, 4)
 mine = data[replicas.rank() :: 2] if torch.distributed.is_initialized() else data
-optimisers = Optimisers([("bias", layer.bias), ("weight", layer.weight)], adamw_lr=0.1)
+optimisers = Optimisers([("bias", layer.bias), ("weight", layer.weight)], Schedule(steps=3, adamw_lr=0.1))
 for _ in range(3):
     layer(mine).square().mean().backward()
     optimisers.step(replicas.of_the_first(0.7 + 0.1 * replicas.rank()))
@@ -402,16 +403,12 @@ def test_run_log_forgets_what_comes_after_the_resumed_step(tmp_path: Path):
 
 def test_reading_learns_and_resumes(tokenizer, processor, tmp_path: Path):
     torch.set_num_threads(1)
-    model = build_nano_vlm(tokenizer, TINY)
-    train_reading(
-        model, processor.image_processor, tmp_path, 600, steps=40, draw=draw_scribble, batch_size=4, workers=0
-    )
+    model, schedule = build_nano_vlm(tokenizer, TINY), Schedule(steps=40)
+    train_reading(model, processor.image_processor, tmp_path, schedule, batch_size=4, workers=0)
     rows = read_log(tmp_path / "log.jsonl")
     assert rows[-1]["loss"] < rows[0]["loss"]
     resumed = build_nano_vlm(tokenizer, TINY, seed=5)
-    train_reading(
-        resumed, processor.image_processor, tmp_path, 600, steps=40, draw=draw_scribble, batch_size=4, workers=0
-    )
+    train_reading(resumed, processor.image_processor, tmp_path, schedule, batch_size=4, workers=0)
     for old, new in zip(model.model.visual.parameters(), resumed.model.visual.parameters(), strict=True):
         assert torch.equal(old, new)
 
@@ -421,7 +418,7 @@ def test_streams_train_the_language_side_with_frozen_vision(tokenizer, processor
     model = build_nano_vlm(tokenizer, TINY)
     vision = model.model.visual.blocks[0].attn.qkv.weight.detach().clone()
     streams = [Stream("read", reading_strip, 4), Stream("table", drawn_table, 4)]
-    train_streams(model, processor, streams, tmp_path, 600, steps=30, workers=0, compile_text=False)
+    train_streams(model, processor, streams, tmp_path, Schedule(steps=30), Teaching(compile_text=False), workers=0)
     rows = read_log(tmp_path / "log.jsonl")
     assert rows[-1]["loss/read"] < 6.3  # below log(512): it learns
     assert torch.equal(model.model.visual.blocks[0].attn.qkv.weight.float(), vision.to(quick_dtype()).float())
@@ -434,8 +431,8 @@ def test_a_tower_that_is_to_learn_nothing_stays_as_it_is(tokenizer, processor, t
         model = build_nano_vlm(tokenizer, TINY)
         before = model.model.visual.merger.mlp[0].weight.detach().to(quick_dtype()).float().clone()
         streams = [Stream("table", drawn_table, 2)]
-        options = {"vision": what, "workers": 0, "compile_text": False}
-        train_streams(model, processor, streams, tmp_path / what, 600, steps=2, **options)
+        teaching = Teaching(vision=what, compile_text=False)
+        train_streams(model, processor, streams, tmp_path / what, Schedule(steps=2), teaching, workers=0)
         changed[what] = not torch.equal(model.model.visual.merger.mlp[0].weight.float(), before)
     assert changed == {"nothing": False, "merger": True}
 
@@ -443,12 +440,13 @@ def test_a_tower_that_is_to_learn_nothing_stays_as_it_is(tokenizer, processor, t
 def test_heads_and_difficulties_are_handed_on(tokenizer, processor, tmp_path: Path):
     torch.set_num_threads(1)
     table, read = Stream("table", drawn_table, 2, difficulty=0.3), Stream("read", reading_strip, 2, difficulty=0.1)
-    options = {"workers": 0, "compile_text": False}
-    train_streams(build_nano_vlm(tokenizer, TINY), processor, [table], tmp_path / "first", 600, steps=2, **options)
+    model, teaching = build_nano_vlm(tokenizer, TINY), Teaching(compile_text=False)
+    train_streams(model, processor, [table], tmp_path / "first", Schedule(steps=2), teaching, workers=0)
     before = load_state(tmp_path / "first" / "state.pt")
     before["kept"]["difficulties"] |= {"table": 0.6, "search": 0.9}
-    streams, options = [table, read], {**options, "before": before, "muon_lr": 0.0, "adamw_lr": 0.0}
-    train_streams(build_nano_vlm(tokenizer, TINY), processor, streams, tmp_path / "second", 600, steps=1, **options)
+    still, teaching = Schedule(steps=1, muon_lr=0.0, adamw_lr=0.0), replace(teaching, before=before)
+    model = build_nano_vlm(tokenizer, TINY)
+    train_streams(model, processor, [table, read], tmp_path / "second", still, teaching, workers=0)
     after = load_state(tmp_path / "second" / "state.pt")
     assert all(torch.equal(weights, after["looking"][name]) for name, weights in before["looking"].items())
     assert after["kept"]["difficulties"] == {"table": 0.6, "read": 0.1, "search": 0.9}, "search comes up again later"

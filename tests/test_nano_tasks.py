@@ -21,13 +21,13 @@ from vrag_nb.nano.box_turns import LEAST, BoxTurns, part_around
 from vrag_nb.nano.box_turns import SQUARES as BOX_SQUARES
 from vrag_nb.nano.deck_tasks import BUDGET, DeckPool, DeckTasks, DrawnPage
 from vrag_nb.nano.expert import EXPERT_SETTINGS, ExpertSamples, ExpertTurns, likest, play, session_sample
-from vrag_nb.nano.finding import ROUNDS, SIGHTS, FindingBatches, draw_pages, stacked, train_finding
+from vrag_nb.nano.finding import ROUNDS, SIGHTS, FindingBatches, PageSource, draw_pages, stacked, train_finding
 from vrag_nb.nano.glyphs import CLASS_OF, EMPTY
 from vrag_nb.nano.looking import HEADS, UNASKED, Looking, covered_squares
 from vrag_nb.nano.lookups import drawn_table, reading_strip
 from vrag_nb.nano.memory_tasks import MemorySteps
 from vrag_nb.nano.model import FACTOR, NanoSize, build_nano_vlm, build_processor, save_checkpoint
-from vrag_nb.nano.optimisation import load_state
+from vrag_nb.nano.optimisation import Schedule, load_state
 from vrag_nb.nano.panel_turns import PRINT, SQUARES, PanelTurns, drawn_print, shown_budget
 from vrag_nb.nano.patches import seen
 from vrag_nb.nano.plan import Recipe
@@ -36,6 +36,7 @@ from vrag_nb.nano.prose import drawn_document
 from vrag_nb.nano.retriever import (
     PAGE_BUDGET,
     QueryGroup,
+    QuerySource,
     SeenPage,
     build_retriever,
     build_retriever_processor,
@@ -442,7 +443,8 @@ def test_a_batch_asks_of_every_page_in_turn(pool, processor):
     model = build_retriever(build_nano_vlm(processor.tokenizer, TINY), text_layers=2)
     ways = set()
     for seed in range(12):
-        batch = next(iter(FindingBatches(pool, model, build_retriever_processor(processor), 1, 2, str(seed))))
+        source = PageSource(pool, decks=1, pages=2)
+        batch = next(iter(FindingBatches(source, model, build_retriever_processor(processor), str(seed))))
         matching = batch.matching
         ways.add(matching.parts)
         count = len(batch.images["grid_thw"]) // matching.parts
@@ -462,7 +464,7 @@ def test_no_deck_is_in_a_batch_twice(processor):
     decks = [([], [number]) for number in range(6)]
     drawing = DeckPool(lambda seed: pytest.fail("the pool is full"), size=len(decks), draws_per_deck=10**6)
     drawing.decks = list(decks)
-    batches = FindingBatches(drawing, None, processor, len(decks), 1, "0")
+    batches = FindingBatches(PageSource(drawing, len(decks), 1), None, processor, "0")
     assert sorted(marks for _, [marks] in batches._distinct_decks(random.Random(0))) == list(range(6))
 
 
@@ -492,7 +494,7 @@ def test_a_checkpoint_has_its_configuration_last(processor, tmp_path, monkeypatc
 
 def test_the_halves_of_a_page_count_as_one(pool, processor):
     model = build_retriever(build_nano_vlm(processor.tokenizer, TINY), text_layers=2)
-    batches = FindingBatches(pool, model, build_retriever_processor(processor), 1, 3, "0")
+    batches = FindingBatches(PageSource(pool, 1, 3), model, build_retriever_processor(processor), "0")
     batch = next(one for one in batches if one.matching.parts == 2)
     linear_patch_embedding(model.visual)
     tokens = seen(model.visual, batch.images)
@@ -522,12 +524,12 @@ def test_finding_trains_the_tower_and_resumes(pool, processor, tmp_path):
     model = build_retriever(backbone, text_layers=2)
     before = model.visual.blocks[0].attn.qkv.weight.detach().clone()
     retriever_processor = build_retriever_processor(processor)
-    options = {"decks": 1, "pages": 2, "workers": 0, "compile_text": False}
-    train_finding(model, retriever_processor, pool, tmp_path, 600, steps=2, **options)
+    source, options = PageSource(pool, decks=1, pages=2), {"workers": 0, "compile_text": False}
+    train_finding(model, retriever_processor, source, tmp_path, Schedule(steps=2), **options)
     assert not torch.equal(model.visual.blocks[0].attn.qkv.weight.float(), before)
     assert load_state(tmp_path / "state.pt")["step"] == 2
     again = build_retriever(backbone, text_layers=2)
-    train_finding(again, retriever_processor, pool, tmp_path, 600, steps=3, **options)
+    train_finding(again, retriever_processor, source, tmp_path, Schedule(steps=3), **options)
     assert load_state(tmp_path / "state.pt")["step"] == 3
 
 
@@ -541,8 +543,8 @@ def test_the_retriever_learns_on_pages_that_were_seen_once_and_resumes(pool, pro
     tower = model.visual.blocks[0].attn.qkv.weight.detach().clone().to(quick_dtype())
     text = model.language_model.layers[0].mlp.up_proj.weight.detach().clone().to(quick_dtype())
     for steps in (1, 2):
-        options = {"steps": steps, "batch_size": 2, "decks_per_batch": 1, "compile_text": False}
-        train_retriever(model, retriever_processor, seen, groups, tmp_path, 600, **options)
+        source = QuerySource(seen, groups, queries=2, decks=1)
+        train_retriever(model, retriever_processor, source, tmp_path, Schedule(steps=steps), compile_text=False)
         assert load_state(tmp_path / "state.pt")["step"] == steps
     assert torch.equal(model.visual.blocks[0].attn.qkv.weight, tower)
     assert not torch.equal(model.language_model.layers[0].mlp.up_proj.weight, text)

@@ -15,11 +15,12 @@ import torch
 
 from vrag_nb.documents.decks.generate import pretraining_deck
 from vrag_nb.nano import recipe as recipes
-from vrag_nb.nano.aligning import Stream, _in_turn
+from vrag_nb.nano.aligning import Stream, Teaching, _in_turn
 from vrag_nb.nano.model import NanoSize, build_nano_vlm, build_processor, save_checkpoint
-from vrag_nb.nano.optimisation import save_state
-from vrag_nb.nano.plan import FEWEST, Recipe, fresh_model, load_earlier, tokenizer
+from vrag_nb.nano.optimisation import Schedule, save_state
+from vrag_nb.nano.plan import FEWEST, Recipe, fresh_model, load_earlier, tokenizer, window_lessons
 from vrag_nb.nano.recipe import ENDED, run_stages
+from vrag_nb.nano.seeing import WindowLessons
 from vrag_nb.nano.several_facts import reason
 from vrag_nb.nano.windows import draw_windows
 from vrag_nb.paths import REPOSITORY
@@ -101,10 +102,18 @@ def taught(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What `train_streams` was last given, and no training."""
     given: dict[str, Any] = {}
 
-    def learned(model: Any, processor: Any, streams: list[Stream], folder: Path, seconds: float, **options: Any):
+    def learned(
+        model: Any,
+        processor: Any,
+        streams: list[Stream],
+        folder: Path,
+        schedule: Schedule,
+        teaching: Teaching,
+        **options: Any,
+    ) -> None:
         folder.mkdir()
         given.clear()
-        given.update(options, streams=streams)
+        given.update(options, streams=streams, schedule=schedule, teaching=teaching)
 
     monkeypatch.setattr(recipes, "train_streams", learned)
     return given
@@ -112,24 +121,58 @@ def taught(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 def test_settle_teaches_the_tower_on_unless_it_is_held(recipe: Recipe, taught: dict[str, Any]):
     run_stages(recipe, ["settle"])
-    assert taught["vision"] == "all"
-    assert taught["windows"] is not None
+    assert taught["teaching"].vision == "all"
+    assert taught["teaching"].windows is not None
     (recipe.runs / "settle" / ENDED).unlink()
     (recipe.runs / "settle").rmdir()
     run_stages(replace(recipe, hold=True), ["settle"])
-    assert taught["vision"] == "nothing"
-    assert "windows" not in taught
+    assert taught["teaching"].vision == "nothing"
+    assert taught["teaching"].windows is None
 
 
 def test_settle_takes_up_what_act_handed_on(recipe: Recipe, taught: dict[str, Any]):
     run_stages(recipe, ["settle"])
-    assert taught["before"] is None, "the shipped agent comes without its heads"
+    assert taught["teaching"].before is None, "the shipped agent comes without its heads"
     (recipe.runs / "settle" / ENDED).unlink()
     (recipe.runs / "settle").rmdir()
     handed_on = {"looking": {}, "kept": {"difficulties": {"read": 0.2}}}
     save_state(recipe.runs / "act" / "state.pt", handed_on)
     run_stages(recipe, ["settle"])
-    assert taught["before"] == handed_on
+    assert taught["teaching"].before == handed_on
+
+
+def test_batches_and_rates_are_so_many_times_as_large(recipe: Recipe, taught: dict[str, Any]):
+    run_stages(recipe, ["reckon"])
+    (once,), slow = taught["streams"], taught["schedule"]
+    (recipe.runs / "reckon" / ENDED).unlink()
+    (recipe.runs / "reckon").rmdir()
+    run_stages(replace(recipe, times=4, rate=2.0, workers=3), ["reckon"])
+    assert taught["streams"] == [replace(once, batch_size=4 * once.batch_size)]
+    assert taught["schedule"] == replace(slow, muon_lr=2 * slow.muon_lr, adamw_lr=2 * slow.adamw_lr)
+    assert taught["workers"] == 3
+
+
+def test_a_head_that_knows_the_tower_is_taken_up_and_any_other_gets_acquainted(
+    recipe: Recipe, monkeypatch: pytest.MonkeyPatch
+):
+    visual, met = recipes.latest_agent(recipe).model.visual, list[WindowLessons]()
+    monkeypatch.setattr(WindowLessons, "acquaint", lambda lessons: met.append(lessons))
+
+    def made(stage: str = "settle", **options: Any) -> tuple[bool, bool]:
+        """Whether the head says what `see` has taught, and whether it was made acquainted with the tower."""
+        met.clear()
+        lessons = window_lessons(recipe, visual, recipe.runs / stage, **options)
+        return torch.equal(lessons.head.name.weight, taught["name.weight"]), bool(met)
+
+    taught = window_lessons(recipe, visual, recipe.runs / "settle").head.state_dict()
+    taught = {name: weight + 1 for name, weight in taught.items()}
+    assert made() == (False, True)
+    save_state(recipe.runs / "letters" / "state.pt", {"head": taught})
+    assert made() == (True, True), "the tower has learned on since `letters`"
+    assert made(handed_on=False) == (False, True)
+    save_state(recipe.runs / "see" / "state.pt", {"head": taught})
+    assert made() == (True, False)
+    assert made(stage="see", handed_on=False) == (False, False), "a run that goes on has its own head"
 
 
 def test_comparing_is_learned_in_words_alone(recipe: Recipe):
@@ -145,7 +188,7 @@ def test_one_model_is_taught_both_protocols_and_short_samples_share_batches(reci
     run_stages(recipe, ["unite"])
     agent, both = recipes.settling(recipe), taught["streams"]
     assert [one.name for one in both] == [*(one.name for one in agent), "memory", "words", "film"]
-    assert taught["thought_weight"] > 0
+    assert taught["teaching"].thought_weight > 0
     assert set(recipes.TOGETHER) >= {one.name for one in both} - {"act", "memory"}, (
         "long ones have batches of their own"
     )

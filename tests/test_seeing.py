@@ -15,11 +15,12 @@ from PIL import Image
 
 from vrag_nb.documents.decks.generate import pretraining_deck
 from vrag_nb.nano import seeing
-from vrag_nb.nano.aligning import Stream, train_streams
+from vrag_nb.nano.aligning import Stream, Teaching, train_streams
 from vrag_nb.nano.cells import CELLS, COLUMNS, ROWS, UNASKED, CellHead, Letter, as_grid, cell_loss, cell_targets
 from vrag_nb.nano.glyphs import CLASS_OF, CLASSES, UNKNOWN, Glyph, LetterHead, letter_targets
 from vrag_nb.nano.lookups import drawn_table, sought_table
 from vrag_nb.nano.model import FACTOR, NanoSize, build_nano_vlm, build_processor
+from vrag_nb.nano.optimisation import Schedule
 from vrag_nb.nano.plan import tokenizer
 from vrag_nb.nano.seeing import StillTower, WindowLessons, scaled, train_held, train_seeing
 from vrag_nb.nano.windows import SIDE, SQUARES, deck_windows, draw_windows, printed_window
@@ -171,11 +172,11 @@ def test_a_tower_learns_from_windows_and_goes_on_after_a_kill(tmp_path: Path):
     windows = draw_windows(tmp_path / "windows", DECK, 1, printed=3)
     visual = build_nano_vlm(tokenizer(), TINY).model.visual
     before = visual.blocks[0].attn.qkv.weight.clone()
-    train_seeing(visual, WindowLessons(visual, windows, 2, compiled=False), tmp_path, 600, steps=2)
+    train_seeing(visual, WindowLessons(visual, windows, 2, compiled=False), tmp_path, Schedule(steps=2))
     moved = visual.blocks[0].attn.qkv.weight.clone()
     assert not torch.equal(before, moved)
     again = build_nano_vlm(tokenizer(), TINY, seed=1).model.visual
-    train_seeing(again, WindowLessons(again, windows, 2, compiled=False), tmp_path, 600, steps=2)
+    train_seeing(again, WindowLessons(again, windows, 2, compiled=False), tmp_path, Schedule(steps=2))
     assert torch.equal(again.blocks[0].attn.qkv.weight, moved)
     state = torch.load(tmp_path / "state.pt", weights_only=False)
     assert state["step"] == 2
@@ -216,7 +217,7 @@ def test_a_tower_may_begin_as_one_that_reads_better_and_is_held_to_itself(
     before = deepcopy(visual)
     windows = draw_windows(tmp_path, DECK, 1, seed=1, printed=4)
     head = CellHead(visual.config.out_hidden_size).state_dict()
-    train_held(visual, windows, tmp_path / "run", 1.0, reader=reader, head=head)
+    train_held(visual, windows, tmp_path / "run", Schedule(steps=1), reader=reader, head=head)
     assert all(torch.equal(a, b) for a, b in zip(visual.parameters(), reader.parameters(), strict=True))
     lessons = asked["lessons"]
     assert all(torch.equal(lessons.head.state_dict()[name], weight) for name, weight in head.items())
@@ -229,10 +230,10 @@ def test_a_tower_may_begin_as_one_that_reads_better_and_is_held_to_itself(
 def test_a_held_tower_learns_in_bfloat16_where_that_is_fast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("vrag_nb.nano.seeing.shutil.which", lambda name: None)
     monkeypatch.setattr("vrag_nb.nano.optimisation.quick_dtype", lambda device: torch.bfloat16)
-    monkeypatch.setattr(seeing, "train_seeing", partial(train_seeing, steps=2))
     visual = build_nano_vlm(tokenizer(), TINY).model.visual
     before = deepcopy(visual)
-    train_held(visual, draw_windows(tmp_path / "windows", DECK, 1, printed=3), tmp_path / "run", 600)
+    windows = draw_windows(tmp_path / "windows", DECK, 1, printed=3)
+    train_held(visual, windows, tmp_path / "run", Schedule(steps=2))
     assert {parameter.dtype for parameter in visual.parameters()} == {torch.bfloat16}
     assert any(not torch.equal(a, b.bfloat16()) for a, b in zip(visual.parameters(), before.parameters(), strict=True))
     masters = torch.load(tmp_path / "run" / "state.pt", weights_only=False)["optimisers"]["masters"]
@@ -258,9 +259,9 @@ def test_the_tower_goes_on_reading_beside_a_language_model(tmp_path: Path):
     model, processor = build_nano_vlm(tokenizer(), TINY), build_processor(tokenizer())
     lessons = WindowLessons(model.model.visual, windows, 2, compiled=False)
     streams = [Stream("table", drawn_table, 2), Stream("sought", sought_table, 2)]
-    options: dict[str, Any] = {"vision": "all", "workers": 0, "compile_text": False}
+    teaching = Teaching(vision="all", windows=lessons, compile_text=False)
     before = model.model.visual.blocks[0].attn.qkv.weight.clone()
-    train_streams(model, processor, streams, tmp_path, 600, steps=2, windows=lessons, **options)
+    train_streams(model, processor, streams, tmp_path, Schedule(steps=2), teaching, workers=0)
     assert not torch.equal(before, model.model.visual.blocks[0].attn.qkv.weight)
     state = torch.load(tmp_path / "state.pt", weights_only=False)
     assert state["windows"]["head.name.weight"].any()

@@ -6,15 +6,14 @@ import pytest
 import torch
 
 from vrag_nb.learning.curves import read_log
-from vrag_nb.nano.optimisation import Optimisers
+from vrag_nb.nano.optimisation import Schedule
 from vrag_nb.nano.training import Training
 
 
-def begun(folder, steps, seconds=600.0, **options):
+def begun(folder, steps, **options):
     torch.manual_seed(0)
     model = torch.nn.Linear(3, 1)
-    training = Training(folder, {"model": model}, Optimisers(model.named_parameters()), seconds, steps=steps, **options)
-    return model, training
+    return model, Training(folder, {"model": model}, Schedule(steps=steps, **options))
 
 
 def take_steps(model, training):
@@ -77,4 +76,19 @@ def test_a_state_of_other_parts_is_an_error(tmp_path):
     model, training = begun(tmp_path, 1)
     take_steps(model, training)
     with pytest.raises(KeyError, match="head"):
-        Training(tmp_path, {"head": model}, Optimisers(model.named_parameters()), 600, steps=1)
+        Training(tmp_path, {"head": model}, Schedule(steps=1))
+
+
+def test_a_run_ends_with_the_budget_that_is_spent_first():
+    schedule = Schedule(60.0, steps=100)
+    assert schedule.progress(30.0, 25) == schedule.progress(0.0, 50) == 0.5
+    assert Schedule(60.0).progress(90.0, 10**6) == 1.5
+    assert Schedule(steps=4).progress(1e9, 3) == 0.75
+    with pytest.raises(ValueError, match="seconds or steps"):
+        Schedule(muon_lr=1e-3)
+
+
+def test_rates_rise_stay_and_fall():
+    schedule = Schedule(steps=1, warmup=0.1, decay=0.4)
+    shares = [schedule.share_of_peak(progress) for progress in (0.0, 0.05, 0.2, 0.6, 0.8, 1.0, 1.2)]
+    assert shares == pytest.approx([0.001, 0.501, 1.0, 1.0, 0.5, 0.0, 0.0])

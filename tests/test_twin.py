@@ -15,9 +15,9 @@ from vrag_nb.attention import linear_patch_embedding
 from vrag_nb.documents.decks.generate import pretraining_deck
 from vrag_nb.nano.deck_tasks import DeckPool, DrawnPage
 from vrag_nb.nano.model import NanoSize, build_nano_vlm, build_processor, save_checkpoint
-from vrag_nb.nano.optimisation import load_state
+from vrag_nb.nano.optimisation import Schedule, load_state
 from vrag_nb.nano.plan import tokenizer
-from vrag_nb.nano.retriever import PAGE_BUDGET, QueryGroup, build_retriever, build_retriever_processor
+from vrag_nb.nano.retriever import PAGE_BUDGET, QueryGroup, QuerySource, build_retriever, build_retriever_processor
 from vrag_nb.nano.twin import build_twin, embed_given, freeze, given_pages, train_twin
 from vrag_nb.retrieval.embedders import load_embedder
 from vrag_nb.retrieval.token_budget import shown_size
@@ -43,9 +43,10 @@ def test_the_language_model_learns_and_the_rest_stays(twin, pages: list[DrawnPag
     before = {name: weight.clone() for name, weight in twin.state_dict().items()}
     given = given_pages(twin, processor, pages)  # type: ignore[arg-type]
     groups = [QueryGroup([0, 1, 2], [("revenue of the first year", 0), ("costs", 1), ("", 2)])]
+    source = QuerySource(given, groups, queries=2, decks=1)
     for steps in (1, 2):
-        options: dict[str, Any] = {"steps": steps, "batch_size": 2, "decks_per_batch": 1, "compile_text": False}
-        train_twin(twin, processor, given, groups, tmp_path, 600, **options)  # type: ignore[arg-type]
+        schedule = Schedule(steps=steps)
+        train_twin(twin, processor, source, tmp_path, schedule, compile_text=False)  # type: ignore[arg-type]
         state = load_state(tmp_path / "state.pt")
         assert state is not None
         assert state["step"] == steps

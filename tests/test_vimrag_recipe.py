@@ -17,7 +17,9 @@ from transformers import Qwen2_5_VLForConditionalGeneration
 from vrag_nb.agent.memory_context import GRAPH_HEAD, ITEMS_HEAD, SUMMARY_HEAD
 from vrag_nb.learning.sampled_data import read_conversation, read_rows
 from vrag_nb.nano import vimrag_recipe
-from vrag_nb.nano.aligning import Stream
+from vrag_nb.nano.aligning import Stream, Teaching
+from vrag_nb.nano.optimisation import Schedule
+from vrag_nb.nano.seeing import WindowLessons
 from vrag_nb.nano.vimrag_recipe import (
     SHARES,
     sample_memories,
@@ -50,22 +52,29 @@ def test_every_memory_is_sampled_into_one_data_set(tiny_corpus: Path, tiny_vlm_f
 
 
 def test_settle_teaches_what_begin_made(tiny_vlm_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    taught: list[tuple[Path, list[str], float, dict[str, Any]]] = []
+    taught: list[tuple[str, list[str], float, WindowLessons | None]] = []
+    windows = Mock(name="windows")
 
-    def one_more(model: nn.Module, processor: Any, streams: list[Stream], folder: Path, seconds: float, **options: Any):
-        taught.append((folder, [stream.name for stream in streams], seconds, options))
+    def one_more(
+        model: nn.Module,
+        processor: Any,
+        streams: list[Stream],
+        folder: Path,
+        schedule: Schedule,
+        teaching: Teaching,
+        seed: int,
+    ) -> None:
+        taught.append((folder.name, [stream.name for stream in streams], schedule.seconds, teaching.windows))
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.add_(1)
 
     monkeypatch.setattr(vimrag_recipe, "train_streams", one_more)
-    monkeypatch.setattr(vimrag_recipe, "tower_windows", lambda recipe: None)
-    monkeypatch.setattr(vimrag_recipe, "WindowLessons", lambda *given, **options: Mock(name="windows"))
+    monkeypatch.setattr(vimrag_recipe, "window_lessons", lambda *given, **options: windows)
     begun = vimrag_recipe.begin(tiny_vlm_folder, tmp_path, 60, seed=1)
     settled = vimrag_recipe.settle(begun, tmp_path, 240, seed=2)
-    assert [(folder.name, seconds) for folder, _, seconds, _ in taught] == [("begun", 60), ("settled", 240)]
-    assert taught[0][1] == taught[1][1] == ["memory", "words", "film", "turn"]
-    assert ["windows" in options for *_, options in taught] == [False, True]
+    lessons = ["memory", "words", "film", "turn"]
+    assert taught == [("begun", lessons, 60, None), ("settled", lessons, 240, windows)]
     known = Qwen2_5_VLForConditionalGeneration.from_pretrained(tiny_vlm_folder, dtype=torch.float32).state_dict()
     made = Qwen2_5_VLForConditionalGeneration.from_pretrained(settled, dtype=torch.float32)
     for name, value in made.state_dict().items():

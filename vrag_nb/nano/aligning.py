@@ -5,7 +5,7 @@ cheap. Besides the loss on the answer's tokens, heads on its way are asked where
 stream of samples with its own difficulty, raised when its measured exact match allows; a step sums the gradients of
 one batch of each stream, or of each group of streams.
 
-On a GPU batches are `times` as large, streams of short samples share one, and many worker processes draw them.
+On a GPU batches are larger, streams of short samples share one, and many worker processes draw them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from vrag_nb.attention import linear_patch_embedding, use_block_attention, use_w
 from vrag_nb.nano import replicas
 from vrag_nb.nano.looking import Looking, Targets
 from vrag_nb.nano.model import FACTOR
-from vrag_nb.nano.optimisation import Optimisers, compile_layers, to_training_form, training_device
+from vrag_nb.nano.optimisation import Schedule, compile_layers, to_training_form, training_device
 from vrag_nb.nano.patches import recoloured, seen, tower_inputs
 from vrag_nb.nano.reading import Level
 from vrag_nb.nano.replay import Replay
@@ -90,7 +90,7 @@ class Drawn(NamedTuple):
 
 
 class StreamBatches(IterableDataset):
-    """Yields batches in rotation over the groups of streams, each stream's share of one `times` its batch size."""
+    """Yields batches in rotation over the groups of streams."""
 
     def __init__(
         self,
@@ -99,11 +99,10 @@ class StreamBatches(IterableDataset):
         processor: Qwen2_5_VLProcessor,
         difficulties: Mapping[str, Level],
         seed: str,
-        times: int = 1,
     ) -> None:
         """model: whose configuration tells where tokens stand; workers touch none of its weights."""
         self.streams, self.processor, self.difficulties, self.seed = streams, processor, difficulties, seed
-        self.times, self.config, self.positions = times, model.config, model.model.get_rope_index
+        self.config, self.positions = model.config, model.model.get_rope_index
 
     def __iter__(self) -> Iterator[Drawn]:
         if worker := torch.utils.data.get_worker_info():
@@ -137,7 +136,7 @@ class StreamBatches(IterableDataset):
         return Drawn(group, names, [sample.kind for sample in samples], texts, images, targets)
 
     def _refill(self, stream: Stream, rng: random.Random, drawn: list[Sample], ready: list[list[Sample]]) -> None:
-        size = stream.batch_size * self.times
+        size = stream.batch_size
         while len(drawn) < size * stream.buckets:
             new = stream.draw(rng, self.difficulties[stream.name].value)
             drawn.extend(new if isinstance(new, list) else [new])
@@ -184,73 +183,70 @@ def let_vision_learn(model: Qwen2_5_VLForConditionalGeneration, what: Learns = "
         parameter.requires_grad_(what == "all" or (what == "merger" and name.startswith("merger")))
 
 
+@dataclass(frozen=True)
+class Teaching:
+    """How a model is taught by streams, besides by the loss on its answers.
+
+    vision: what of the tower learns.
+    windows: the tower is asked for their cells in every step, so that what of it learns goes on reading.
+    before: the state in which an earlier stage ended. Its looking heads are taken up, and its lessons are as hard as
+    they had become; else heads know nothing yet and lessons begin with their own difficulty.
+    looking_weights: of the losses of looking heads, where they differ from `looking.WEIGHTS`.
+    decision_weight: of a loss on the first words of thoughts (`samples.decisions`), one token of dozens in the loss on
+    all of them.
+    thought_weight: of a loss on all words of thoughts, where what is read is said: a call around them is long and the
+    same every time.
+    compile_text: compile the language model first (a minute, then 1.6 times as fast); needs a C++ compiler, so it is
+    left out where there is none, and on a GPU.
+    """
+
+    vision: Learns = "merger"
+    windows: WindowLessons | None = None
+    before: Mapping[str, Any] | None = None
+    looking_weights: Mapping[str, float] | None = None
+    decision_weight: float = 0.0
+    thought_weight: float = 0.0
+    compile_text: bool = True
+
+
 def train_streams(
     model: Qwen2_5_VLForConditionalGeneration,
     processor: Qwen2_5_VLProcessor,
     streams: list[Stream],
     folder: Path,
-    seconds: float,
+    schedule: Schedule,
+    teaching: Teaching,
     *,
-    steps: int | None = None,
     seed: int = 0,
-    muon_lr: float = 4e-3,
-    adamw_lr: float = 1.5e-3,
-    decay: float = 0.4,
-    vision: Learns = "merger",
-    looking_weights: Mapping[str, float] | None = None,
-    before: Mapping[str, Any] | None = None,
-    windows: WindowLessons | None = None,
-    decision_weight: float = 0.0,
-    thought_weight: float = 0.0,
     workers: int = 1,
-    times: int = 1,
-    save_every: int = 50,
-    compile_text: bool = True,
 ) -> None:
-    """Train in place for a wall-clock budget; state and log under `folder`, resumable after a kill.
+    """Train in place; state and log under `folder`, resumable after a kill.
 
     Of several processes (`replicas`) each draws samples of its own; the first one's log and state are kept.
 
-    vision: what of the tower learns.
-    before: the state in which an earlier stage ended. Its looking heads are taken up, and its lessons are as hard as
-    they had become; else heads know nothing yet and lessons begin with their own difficulty.
-    windows: the tower is asked for their cells in every step, so that what of it learns goes on reading.
-    decision_weight: of a loss on the first words of thoughts (`samples.decisions`), one token of dozens in the loss on
-    all of them.
-    thought_weight: of a loss on all words of thoughts, where what is read is said: a call around them is long and the
-    same every time.
-    times: batches are so many times as large as their streams say.
-    compile_text: compile the language model first (a minute, then 1.6 times as fast); needs a C++ compiler, so it is
-    left out where there is none, and on a GPU.
+    workers: processes that draw samples; with none this one does.
     """
     torch.manual_seed(seed)
     device = training_device()
-    looking = _prepared(model, device, vision, looking_weights, compile_text)
-    if before is not None:
-        looking.load_state_dict(before["looking"])
+    looking = _prepared(model, device, teaching)
     parts: dict[str, nn.Module] = {"model": model, "looking": looking}
+    windows = teaching.windows
     if windows is not None:
         to_training_form(windows, device)
         parts["windows"] = windows
-    named = [named for part in parts.values() for named in part.named_parameters()]
-    optimisers = Optimisers(named, muon_lr, adamw_lr, decay=decay)
-    training = Training(folder, parts, optimisers, seconds, steps=steps, save_every=save_every)
+    training = Training(folder, parts, schedule)
     if windows is not None:
         windows.start(training.step)
-    marks = _Marks(streams, training, (before or {}).get("kept", {}).get("difficulties", {}))
+    marks = _Marks(streams, training, (teaching.before or {}).get("kept", {}).get("difficulties", {}))
     seeded = f"{seed * 7919 + training.step}/{replicas.rank()}"
-    batches = StreamBatches(streams, model, processor, marks.difficulties, seeded, times)
-    loader = iter(DataLoader(batches, batch_size=None, num_workers=workers, prefetch_factor=6 if workers else None))
+    batches = StreamBatches(streams, model, processor, marks.difficulties, seeded)
     groups = list(grouped(streams))
-    supply: Iterator[Drawn] = _in_turn(loader, groups) if workers > 1 else loader
-    if device.type == "cuda":
-        supply = _replayed(loader, groups, device)
+    supply = _supply(batches, groups, workers, device)
     model.train()
-    weights = (decision_weight, thought_weight)
     for _ in training:
         for _ in groups:
             drawn: Drawn = training.next(supply)
-            output, rest = _answered(model, drawn.to(device), looking, weights, processor.tokenizer)
+            output, rest = _answered(model, drawn.to(device), looking, teaching, processor.tokenizer)
             ((output.loss + rest.loss) / len(groups)).backward()
             training.tell(**{f"loss/{drawn.group}": output.loss.item()})
             marks.take(drawn, rest)
@@ -259,6 +255,14 @@ def train_streams(
             loss.backward()
             training.blend(**figures)
         marks.write()
+
+
+def _supply(batches: StreamBatches, groups: list[str], workers: int, device: torch.device) -> Iterator[Drawn]:
+    """Batches of one group after another, drawn ahead by so many processes."""
+    loader = iter(DataLoader(batches, batch_size=None, num_workers=workers, prefetch_factor=6 if workers else None))
+    if device.type == "cuda":
+        return _replayed(loader, groups, device)
+    return _in_turn(loader, groups) if workers > 1 else loader
 
 
 def _in_turn(loader: Iterator[Drawn], groups: list[str]) -> Iterator[Drawn]:
@@ -347,11 +351,10 @@ def _answered(
     model: Qwen2_5_VLForConditionalGeneration,
     drawn: Drawn,
     looking: Looking,
-    weights: tuple[float, float],
+    teaching: Teaching,
     tokenizer: PreTrainedTokenizerBase,
 ) -> tuple[Any, _Rest]:
-    """The model's output on a batch that lies where the model does, and the rest; `weights`: as of `train_streams`, of
-    decisions and of thoughts."""
+    """The model's output on a batch that lies where the model does, and the rest."""
     encoded = None
     if drawn.images:
         tokens = seen(model.model.visual, drawn.images)
@@ -361,28 +364,23 @@ def _answered(
     labels = drawn.texts["labels"]
     decision_loss, thoughts, chosen = decisions(output.logits, labels, tokenizer)
     rows, matches = exact_match(output.logits.detach(), labels)
-    decision_weight, thought_weight = weights
-    loss = look_loss + decision_weight * decision_loss
-    if thought_weight:
-        loss = loss + thought_weight * thought_loss(output.logits, labels, tokenizer)
+    loss = look_loss + teaching.decision_weight * decision_loss
+    if teaching.thought_weight:
+        loss = loss + teaching.thought_weight * thought_loss(output.logits, labels, tokenizer)
     return output, _Rest(loss, rows.tolist(), matches, thoughts.tolist(), chosen, pointed)
 
 
-def _prepared(
-    model: Qwen2_5_VLForConditionalGeneration,
-    device: torch.device,
-    vision: Learns,
-    looking_weights: Mapping[str, float] | None,
-    compile_text: bool,
-) -> Looking:
+def _prepared(model: Qwen2_5_VLForConditionalGeneration, device: torch.device, teaching: Teaching) -> Looking:
     """Make a model quick where it is trained, in the training form; returns its looking heads."""
     linear_patch_embedding(model.model.visual)
     to_training_form(model, device)
-    let_vision_learn(model, vision)
+    let_vision_learn(model, teaching.vision)
     use_block_attention(model.model.language_model)
     use_window_attention(model.model.visual)
-    looking = Looking(model, looking_weights)
+    looking = Looking(model, teaching.looking_weights)
     to_training_form(looking, device)
-    if compile_text:
+    if teaching.compile_text:
         compile_layers(model.model.language_model)
+    if teaching.before is not None:
+        looking.load_state_dict(teaching.before["looking"])
     return looking

@@ -31,7 +31,7 @@ from vrag_nb.nano import replicas
 from vrag_nb.nano.deck_tasks import DeckPool, DrawnPage, repainted
 from vrag_nb.nano.glyphs import Glyph, GlyphHead, glyph_loss, slot_targets
 from vrag_nb.nano.model import FACTOR
-from vrag_nb.nano.optimisation import Optimisers, compile_layers, to_training_form, training_device
+from vrag_nb.nano.optimisation import Schedule, compile_layers, to_training_form, training_device
 from vrag_nb.nano.patches import seen, tower_inputs
 from vrag_nb.nano.prose import drawn_document
 from vrag_nb.nano.replay import Replay
@@ -73,15 +73,21 @@ class FindingBatch:
         return FindingBatch(images, self.glyphs.to(device), self.matching.to(device))
 
 
-class FindingBatches(IterableDataset):
-    """Endless `FindingBatch`es of `decks` decks with `pages` pages each, or of as many pages of prose."""
+@dataclass(frozen=True)
+class PageSource:
+    """Where the pages of a batch come from: so many decks of a pool, so many pages of each; or as many of prose."""
 
-    def __init__(
-        self, pool: DeckPool, model: ColQwen2_5, processor: ColQwen2_5_Processor, decks: int, pages: int, seed: str
-    ) -> None:
+    pool: DeckPool
+    decks: int
+    pages: int
+
+
+class FindingBatches(IterableDataset):
+    """Endless `FindingBatch`es."""
+
+    def __init__(self, source: PageSource, model: ColQwen2_5, processor: ColQwen2_5_Processor, seed: str) -> None:
         """model: whose configuration tells where tokens stand; workers touch none of its weights."""
-        self.pool, self.model, self.processor = pool, model, processor
-        self.decks, self.pages, self.seed = decks, pages, seed
+        self.source, self.model, self.processor, self.seed = source, model, processor, seed
 
     def __iter__(self) -> Iterator[FindingBatch]:
         if worker := torch.utils.data.get_worker_info():
@@ -90,11 +96,11 @@ class FindingBatches(IterableDataset):
         while True:
             ((parts, budget),) = rng.choices(list(SIGHTS), list(SIGHTS.values()))
             if rng.random() < PROSE:
-                pages = drawn_document(rng, self.decks * self.pages, budget)
+                pages = drawn_document(rng, self.source.decks * self.source.pages, budget)
                 drawn: list[tuple[list[str], list[DrawnPage]]] = [([], [page]) for page in pages if len(page.words) > 8]
             else:
                 picked = self._distinct_decks(rng)
-                count = -(-self.pages // parts)  # as many images whether whole or in halves: memory is what is short
+                count = -(-self.source.pages // parts)  # as many images whole or in halves: memory is what is short
                 drawn = [one for deck in picked for one in draw_pages(rng, *deck, count, parts, budget)]
             if drawn:
                 yield self._batch(rng, drawn)
@@ -102,8 +108,8 @@ class FindingBatches(IterableDataset):
     def _distinct_decks(self, rng: random.Random) -> list[tuple[list[DrawnPage], list[Question]]]:
         """A page that came twice would count as wrong for its own queries."""
         picked: dict[int, tuple[list[DrawnPage], list[Question]]] = {}
-        while len(picked) < self.decks:
-            deck = self.pool.pick(rng)
+        while len(picked) < self.source.decks:
+            deck = self.source.pool.pick(rng)
             picked[id(deck)] = deck
         return list(picked.values())
 
@@ -209,22 +215,15 @@ def stacked(above: DrawnPage, below: DrawnPage) -> DrawnPage:
 def train_finding(
     model: ColQwen2_5,
     processor: ColQwen2_5_Processor,
-    pool: DeckPool,
+    source: PageSource,
     folder: Path,
-    seconds: float,
+    schedule: Schedule,
     *,
-    steps: int | None = None,
-    decks: int = 2,
-    pages: int = 6,
     seed: int = 0,
-    muon_lr: float = 2e-3,
-    adamw_lr: float = 6e-4,
-    decay: float = 0.5,
     workers: int = 1,
-    save_every: int = 50,
     compile_text: bool = True,
 ) -> None:
-    """Train all of the retriever in place for a wall-clock budget; resumable. Logs in-batch accuracies.
+    """Train all of the retriever in place; resumable. Logs in-batch accuracies.
 
     Of several processes (`replicas`) each draws batches of its own; the first one's log and state are kept.
     """
@@ -239,9 +238,8 @@ def train_finding(
     use_window_attention(visual)
     if compile_text:
         compile_layers(model.language_model)
-    optimisers = Optimisers([*model.named_parameters(), *head.named_parameters()], muon_lr, adamw_lr, decay=decay)
-    training = Training(folder, {"model": model, "head": head}, optimisers, seconds, steps=steps, save_every=save_every)
-    batches = FindingBatches(pool, model, processor, decks, pages, f"{seed * 7919 + training.step}/{replicas.rank()}")
+    training = Training(folder, {"model": model, "head": head}, schedule)
+    batches = FindingBatches(source, model, processor, f"{seed * 7919 + training.step}/{replicas.rank()}")
     loader = iter(DataLoader(batches, batch_size=None, num_workers=workers, prefetch_factor=2 if workers else None))
     supply = Replay(loader, ["pages"], lambda _: "pages") if device.type == "cuda" else loader
     model.train()

@@ -1,4 +1,4 @@
-"""What every nano training run shares: optimisers, schedule, resumable state.
+"""What every nano training run shares: schedule, optimisers, resumable state.
 
 Matrices of the towers' blocks are updated by Muon (orthogonalised momentum), everything else by AdamW. On a GPU
 training is done in bfloat16; on a CPU that is no faster in it, in float32.
@@ -10,6 +10,7 @@ import math
 import os
 import shutil
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,24 +22,47 @@ from vrag_nb.nano import replicas
 from vrag_nb.number_formats import CPU, quick_dtype
 
 
+@dataclass(frozen=True)
+class Schedule:
+    """For how long a run trains, how fast it learns, and how often it is heard of.
+
+    seconds, steps: the budget, of wall-clock time and of steps; whichever is spent first ends the run. muon_lr,
+    adamw_lr: learning rates at their peak. warmup, decay: shares of the run; rates rise linearly over the first, stay,
+    and fall linearly to zero over the last. log_every, save_every: steps.
+
+    Raises ValueError for a run without an end.
+    """
+
+    seconds: float = math.inf
+    steps: int | None = None
+    muon_lr: float = 2e-3
+    adamw_lr: float = 1e-3
+    warmup: float = 0.02
+    decay: float = 0.4
+    log_every: int = 10
+    save_every: int = 50
+
+    def __post_init__(self) -> None:
+        if self.steps is None and self.seconds == math.inf:
+            raise ValueError("a schedule needs seconds or steps, or its run has no end")
+
+    def progress(self, spent: float, step: int) -> float:
+        """The share of the run that is done after so many seconds and steps: 1 or more where it is over."""
+        return max(spent / self.seconds, step / self.steps if self.steps else 0.0)
+
+    def share_of_peak(self, progress: float) -> float:
+        """What a learning rate is then, 0..1 of its peak."""
+        return min(1.0, (progress + 1e-4) / self.warmup, max(0.0, 1 - progress) / self.decay)
+
+
 class Optimisers:
-    """Muon for block matrices, AdamW for embeddings, norms, biases and heads, under one warm-up-and-decay schedule.
+    """Muon for block matrices, AdamW for embeddings, norms, biases and heads, under one schedule.
 
     The model may be in bfloat16 (on a CPU that has it faster than autocast, which casts weights again and again): the
     optimisers work on float32 master copies, written back after each step.
-
-    `progress` passed to `step` is the share of the run done, 0..1: linear warm-up over `warmup`, constant, then linear
-    decay to zero over the last `decay` share.
     """
 
-    def __init__(
-        self,
-        named_parameters: Iterable[tuple[str, nn.Parameter]],
-        muon_lr: float = 2e-3,
-        adamw_lr: float = 1e-3,
-        warmup: float = 0.02,
-        decay: float = 0.4,
-    ) -> None:
+    def __init__(self, named_parameters: Iterable[tuple[str, nn.Parameter]], schedule: Schedule) -> None:
         self.pairs: list[tuple[nn.Parameter, torch.Tensor]] = []  # (the model's parameter, its float32 master)
         matrices: list[torch.Tensor] = []
         rest: list[torch.Tensor] = []
@@ -48,18 +72,20 @@ class Optimisers:
                 master = parameter.detach().float().clone().requires_grad_()
                 self.pairs.append((parameter, master))
                 (matrices if is_block else rest).append(master)
-        self.warmup, self.decay = warmup, decay
+        self.schedule = schedule
         self.optimisers: list[torch.optim.Optimizer] = []
         if matrices:
             muon = torch.optim.Muon if self.pairs[0][0].dtype == torch.bfloat16 else Float32Muon
-            self.optimisers.append(muon(matrices, lr=muon_lr, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"))
+            rate = schedule.muon_lr
+            self.optimisers.append(muon(matrices, lr=rate, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"))
         if rest:
-            self.optimisers.append(torch.optim.AdamW(rest, lr=adamw_lr, betas=(0.9, 0.95), weight_decay=0.0))
+            self.optimisers.append(torch.optim.AdamW(rest, lr=schedule.adamw_lr, betas=(0.9, 0.95), weight_decay=0.0))
         self.peaks = [optimiser.param_groups[0]["lr"] for optimiser in self.optimisers]
 
     def step(self, progress: float, clip: float = 1.0) -> float:
         """Clip, step, clear gradients. Returns the gradient norm before clipping; a non-finite one skips the step.
 
+        progress: the share of the run that is done, 0..1.
         Gradients are averaged over the processes of a run (`replicas`); one that has none counts as zero.
         """
         several = replicas.count() > 1
@@ -69,7 +95,7 @@ class Optimisers:
             parameter.grad = None
         replicas.average([master.grad for _, master in self.pairs if master.grad is not None])
         norm = float(nn.utils.clip_grad_norm_([master for _, master in self.pairs], clip))
-        scale = min(1.0, (progress + 1e-4) / self.warmup, max(0.0, 1 - progress) / self.decay)
+        scale = self.schedule.share_of_peak(progress)
         for optimiser, peak in zip(self.optimisers, self.peaks, strict=True):
             optimiser.param_groups[0]["lr"] = peak * scale
             if math.isfinite(norm):
@@ -130,11 +156,6 @@ def orthogonalised(
         gram = wide @ wide.T
         wide = torch.addmm(wide, torch.addmm(gram, gram, gram, beta=b, alpha=c), wide, beta=a)
     return wide if matrix.shape[0] <= matrix.shape[1] else wide.T
-
-
-def progress(spent: float, seconds: float, step: int, steps: int | None) -> float:
-    """The share of a run that is done, by its wall-clock budget or, where it has one, its budget of steps."""
-    return max(spent / seconds, step / steps if steps else 0.0)
 
 
 @cache  # asked before worker processes are forked, which may not ask CUDA any more

@@ -15,7 +15,8 @@ from transformers import PreTrainedTokenizerBase, Qwen2_5_VLForConditionalGenera
 from vrag_nb.documents.decks.generate import pretraining_deck
 from vrag_nb.nano import replicas
 from vrag_nb.nano.model import build_nano_vlm
-from vrag_nb.nano.optimisation import load_state
+from vrag_nb.nano.optimisation import Schedule, load_state, training_device
+from vrag_nb.nano.seeing import WindowLessons
 from vrag_nb.nano.tokenizer import build_tokenizer
 from vrag_nb.nano.windows import WindowFiles, draw_windows
 from vrag_nb.records import Question, read_questions
@@ -154,3 +155,25 @@ def tower_windows(recipe: Recipe) -> WindowFiles:
         draw(processes=max(recipe.threads * replicas.count(), recipe.workers))
     replicas.wait()
     return draw()
+
+
+def window_lessons(recipe: Recipe, visual: Any, folder: Path, handed_on: bool = True) -> WindowLessons:
+    """Windows to read for a tower that is taught on, and a head that knows what there is to know of its letters.
+
+    folder: of the run; where it goes on, its state has the head. handed_on: take up the head that an earlier stage of
+    the recipe has taught.
+    """
+    device, windows = training_device(), tower_windows(recipe)
+    on_cpu, batch = device.type == "cpu", 16 * recipe.times
+    lessons = WindowLessons(visual, windows, batch, seed=recipe.seed, compiled=on_cpu, resident=not on_cpu).to(device)
+    known = letters_head(recipe) if handed_on else None
+    if head := known or (letters_head(recipe, "letters") if handed_on else None):
+        lessons.head.load_state_dict(head)
+    if not known and not (folder / "state.pt").is_file():
+        lessons.acquaint()  # of `letters` the tower has learned on since
+    return lessons
+
+
+def reading_on(seconds: float) -> Schedule:
+    """Of a tower that reads already and learns by itself: steps are short, and there is something to lose."""
+    return Schedule(seconds, muon_lr=3e-3, adamw_lr=1e-3, decay=0.7, log_every=20, save_every=200)

@@ -26,12 +26,15 @@ from vrag_nb.attention import linear_patch_embedding, use_window_attention
 from vrag_nb.nano import replicas
 from vrag_nb.nano.glyphs import Glyph, GlyphHead, LetterHead, glyph_loss, letter_targets, slot_targets
 from vrag_nb.nano.model import FACTOR
-from vrag_nb.nano.optimisation import Optimisers, to_training_form
+from vrag_nb.nano.optimisation import Schedule, to_training_form
 from vrag_nb.nano.scribbles import scribble
 from vrag_nb.nano.training import Training
 
 Drawing = tuple[Image.Image, list[Glyph]]
 Level = Synchronized  # a difficulty in 0..1, set by the trainer and read by the drawing processes
+# The running accuracy over written slots above which drawings grow harder, and by how much. It does not come near 1: a
+# character on the border of two squares shifts the slots after it.
+PROMOTE_AT, HARDER = 0.8, 0.01
 
 
 class GlyphBatches(IterableDataset):
@@ -103,31 +106,23 @@ def train_reading(
     model: Qwen2_5_VLForConditionalGeneration,
     image_processor: Qwen2VLImageProcessor,
     folder: Path,
-    seconds: float,
+    schedule: Schedule,
     *,
-    steps: int | None = None,
     draw: Callable[[random.Random, float], Drawing] = draw_scribble,
     batch_size: int = 32,
     seed: int = 0,
-    muon_lr: float = 2e-3,
-    adamw_lr: float = 1e-3,
-    decay: float = 0.4,
     workers: int = 1,
-    promote_at: float = 0.8,
-    difficulty_step: float = 0.01,
 ) -> None:
-    """Train `model.model.visual` in place for a wall-clock budget; state and log under `folder`, resumable.
+    """Train `model.model.visual` in place; state and log under `folder`, resumable.
 
-    The difficulty, at first 0, rises by `difficulty_step` whenever the running accuracy over written slots
-    is above `promote_at`; a character on the border of two squares shifts the slots after it, so perfect accuracy is
-    out of reach. Of several processes (`replicas`) each draws its own; the first one's log and state are kept.
+    The difficulty, at first 0, rises with what is read. Of several processes (`replicas`) each draws its own; the first
+    one's log and state are kept.
     """
     torch.manual_seed(seed)
     reader = Reader(model)
     to_training_form(reader)
-    optimisers = Optimisers(reader.named_parameters(), muon_lr, adamw_lr, decay=decay)
     parts = {"visual": reader.visual, "head": reader.glyphs, "letters": reader.letters}
-    training = Training(folder, parts, optimisers, seconds, steps=steps, save_every=200)
+    training = Training(folder, parts, schedule)
     level = Value(c_double, training.kept.get("difficulty", 0.0))
     batches = GlyphBatches(image_processor, draw, level, batch_size, f"{seed + training.step}/{replicas.rank()}")
     loader = iter(DataLoader(batches, batch_size=None, num_workers=workers, prefetch_factor=4 if workers else None))
@@ -135,8 +130,8 @@ def train_reading(
         loss, shares = reader(training.next(loader))
         loss.backward()
         training.blend(0.1, **shares)
-        if training.means["accuracy"] > promote_at and level.value < 1:
-            level.value = min(1.0, level.value + difficulty_step)
+        if training.means["accuracy"] > PROMOTE_AT and level.value < 1:
+            level.value = min(1.0, level.value + HARDER)
             training.means["accuracy"] -= 0.004
         training.kept["difficulty"] = level.value
         training.tell(loss=loss.item(), difficulty=level.value)

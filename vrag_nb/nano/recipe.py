@@ -41,12 +41,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import Qwen2_5_VLForConditionalGeneration
+from transformers import Qwen2_5_VLForConditionalGeneration, Qwen2_5_VLProcessor
 
 from vrag_nb.denormals import flushed_denormals
 from vrag_nb.documents.decks.generate import pretraining_deck, pretraining_panels
 from vrag_nb.nano import replicas
-from vrag_nb.nano.aligning import Learns, Stream, train_streams
+from vrag_nb.nano.aligning import Stream, Teaching, train_streams
 from vrag_nb.nano.box_turns import BoxTurns
 from vrag_nb.nano.deck_tasks import DeckPool, DeckTasks
 from vrag_nb.nano.expert import ExpertSamples, ExpertTurns
@@ -54,22 +54,23 @@ from vrag_nb.nano.looking import QUIETLY
 from vrag_nb.nano.lookups import drawn_table, loose_lines, reading_strip, sought_table
 from vrag_nb.nano.memory_lessons import memory_streams
 from vrag_nb.nano.model import build_processor, save_checkpoint
-from vrag_nb.nano.optimisation import training_device
+from vrag_nb.nano.optimisation import Schedule, training_device
 from vrag_nb.nano.panel_turns import PanelTurns
 from vrag_nb.nano.plan import (
     Recipe,
     fresh_model,
     latest_agent,
     lessons_before,
-    letters_head,
     load_earlier,
     mixed_deck,
     processor_of,
+    reading_on,
     tokenizer,
     tower_windows,
+    window_lessons,
 )
 from vrag_nb.nano.retriever_stages import find, hone, match, retrieve, sharpen, twin, weigh
-from vrag_nb.nano.seeing import WindowLessons, train_from_nothing, train_held
+from vrag_nb.nano.seeing import train_from_nothing, train_held
 from vrag_nb.nano.several_facts import FactTurns, Plans, reason
 from vrag_nb.nano.wording import copied_words, searches
 
@@ -79,9 +80,8 @@ NEXT = "nano-agent-next"  # what stages `reckon`, `see` and `settle` make
 def letters(recipe: Recipe) -> None:
     """The vision tower from nothing: it is asked for the cells of windows, compiled and on windows drawn beforehand."""
     model = fresh_model(recipe)
-    train_from_nothing(
-        model.model.visual, tower_windows(recipe), recipe.runs / "letters", recipe.letters_seconds, recipe.seed
-    )
+    schedule = Schedule(recipe.letters_seconds, muon_lr=6e-3, adamw_lr=2e-3, decay=0.6, log_every=20, save_every=200)
+    train_from_nothing(model.model.visual, tower_windows(recipe), recipe.runs / "letters", schedule, recipe.seed)
 
 
 def spell(recipe: Recipe) -> None:
@@ -92,15 +92,9 @@ def spell(recipe: Recipe) -> None:
         Stream("copy", copied_words, 32, buckets=4),
         Stream("table", drawn_table, 40),
     ]
-    train_streams(
-        model,
-        build_processor(tokenizer()),
-        shared_out(streams),
-        recipe.runs / "spell",
-        recipe.spell_seconds,
-        seed=recipe.seed,
-        decay=0.15,
-    )
+    processor, folder = build_processor(tokenizer()), recipe.runs / "spell"
+    schedule = Schedule(recipe.spell_seconds, muon_lr=4e-3, adamw_lr=1.5e-3, decay=0.15)
+    train_streams(model, processor, shared_out(streams), folder, schedule, Teaching(), seed=recipe.seed)
 
 
 def lessons(pool: DeckPool) -> list[Stream]:
@@ -125,20 +119,11 @@ def align(recipe: Recipe) -> None:
     processor = build_processor(tokenizer())
     load_earlier(model, recipe.runs / "spell")
     pool = DeckPool(partial(pretraining_deck, questions=(90, 140)), size=14, draws_per_deck=20)
-    train_streams(
-        model,
-        processor,
-        shared_out(lessons(pool)),
-        recipe.runs / "align",
-        recipe.align_seconds,
-        seed=recipe.seed,
-        muon_lr=3e-3,
-        adamw_lr=1e-3,
-        decay=0.3,
-        before=lessons_before(recipe, "spell"),
-    )
-    if replicas.rank() == 0:
-        save_checkpoint(model, processor, recipe.models / "nano-base")
+    streams, folder = shared_out(lessons(pool)), recipe.runs / "align"
+    schedule = Schedule(recipe.align_seconds, muon_lr=3e-3, adamw_lr=1e-3, decay=0.3)
+    teaching = Teaching(before=lessons_before(recipe, "spell"))
+    train_streams(model, processor, streams, folder, schedule, teaching, seed=recipe.seed)
+    _save(recipe, model, processor, "nano-base")
 
 
 def playing(recipe: Recipe) -> list[Stream]:
@@ -155,40 +140,17 @@ def playing(recipe: Recipe) -> list[Stream]:
 
 def act(recipe: Recipe) -> None:
     model = Qwen2_5_VLForConditionalGeneration.from_pretrained(recipe.models / "nano-base", dtype=torch.float32)
-    streams = shared_out(playing(recipe))
-    before = lessons_before(recipe, "align")
-    _train_agent(recipe, model, streams, recipe.runs / "act", recipe.act_seconds, vision="all", before=before)
+    processor = processor_of(model)
+    schedule = Schedule(recipe.act_seconds, muon_lr=2e-3, adamw_lr=6e-4, decay=0.5)
+    teaching = Teaching(vision="all", before=lessons_before(recipe, "align"))
+    streams, folder = shared_out(playing(recipe)), recipe.runs / "act"
+    train_streams(model, processor, streams, folder, schedule, teaching, seed=recipe.seed)
+    _save(recipe, model, processor, "nano-agent")
 
 
 def shared_out(streams: Sequence[Stream]) -> list[Stream]:
     """Batches of one process, cut for several: together they take as much memory, and a step stays as large."""
     return [replace(one, batch_size=max(1, one.batch_size // replicas.count())) for one in streams]
-
-
-def _train_agent(
-    recipe: Recipe,
-    model: Qwen2_5_VLForConditionalGeneration,
-    streams: list[Stream],
-    folder: Path,
-    seconds: float,
-    name: str = "nano-agent",
-    rate: float = 1.0,
-    **options: Any,
-) -> None:
-    processor = processor_of(model)
-    train_streams(
-        model,
-        processor,
-        streams,
-        folder,
-        seconds,
-        seed=recipe.seed,
-        muon_lr=2e-3 * rate,
-        adamw_lr=6e-4 * rate,
-        **{"decay": 0.5, **options},
-    )
-    if replicas.rank() == 0:
-        save_checkpoint(model, processor, recipe.models / name)
 
 
 def see(recipe: Recipe) -> None:
@@ -197,9 +159,9 @@ def see(recipe: Recipe) -> None:
     What it makes is the agent that `settle` teaches on, as NEXT; where there is one, it is taken up again.
     """
     model = latest_agent(recipe)
-    train_held(model.model.visual, tower_windows(recipe), recipe.runs / "see", recipe.see_seconds, recipe.seed)
-    if replicas.rank() == 0:
-        save_checkpoint(model, processor_of(model), recipe.models / NEXT)
+    processor, schedule = processor_of(model), reading_on(recipe.see_seconds)
+    train_held(model.model.visual, tower_windows(recipe), recipe.runs / "see", schedule, recipe.seed)
+    _save(recipe, model, processor, NEXT)
 
 
 def settle(recipe: Recipe) -> None:
@@ -209,9 +171,9 @@ def settle(recipe: Recipe) -> None:
     better, as NEXT.
     """
     agent, streams = latest_agent(recipe), shared_out(settling(recipe))
-    vision: Learns = "nothing" if recipe.hold else "all"
     before = lessons_before(recipe, "act")
-    _teach_on(recipe, agent, streams, "settle", NEXT, vision=vision, decision_weight=0.5, decay=0.9, before=before)
+    teaching = Teaching(vision="nothing" if recipe.hold else "all", before=before, decision_weight=0.5)
+    _teach_on(recipe, agent, streams, "settle", NEXT, decay=0.9, teaching=teaching)
 
 
 def settling(recipe: Recipe) -> list[Stream]:
@@ -244,7 +206,8 @@ def reckon(recipe: Recipe) -> None:
     What it makes lies beside the shipped agent until it is better, as NEXT.
     """
     streams = [Stream("reason", reason, 64, buckets=4, promote_at=0.6, difficulty_step=0.02)]
-    _teach_on(recipe, latest_agent(recipe), streams, "reckon", NEXT, vision="nothing", decay=0.7)
+    agent, teaching = latest_agent(recipe), Teaching(vision="nothing")
+    _teach_on(recipe, agent, streams, "reckon", NEXT, decay=0.7, teaching=teaching)
 
 
 def unite(recipe: Recipe) -> None:
@@ -254,8 +217,8 @@ def unite(recipe: Recipe) -> None:
     """
     pool = DeckPool(partial(mixed_deck, recipe, drawn=0.8), size=14, draws_per_deck=60)
     streams = [*settling(recipe), *memory_streams(pool, (6, 3, 1))]
-    agent = latest_agent(recipe)
-    _teach_on(recipe, agent, streams, "unite", NEXT, decision_weight=0.5, thought_weight=1.0, decay=0.8)
+    agent, teaching = latest_agent(recipe), Teaching(vision="all", decision_weight=0.5, thought_weight=1.0)
+    _teach_on(recipe, agent, streams, "unite", NEXT, decay=0.8, teaching=teaching)
 
 
 def perceive(recipe: Recipe) -> None:
@@ -263,7 +226,8 @@ def perceive(recipe: Recipe) -> None:
 
     What it makes lies beside the shipped base until it is better, as `nano-base-next`.
     """
-    _teach_on(recipe, latest_agent(recipe), perceiving(recipe), "perceive", "nano-base-next", decay=0.6)
+    agent, streams, teaching = latest_agent(recipe), perceiving(recipe), Teaching(vision="all")
+    _teach_on(recipe, agent, streams, "perceive", "nano-base-next", decay=0.6, teaching=teaching)
 
 
 def perceiving(recipe: Recipe) -> list[Stream]:
@@ -301,8 +265,8 @@ def _teach_on(
     streams: list[Stream],
     stage: str,
     name: str,
-    vision: Learns = "all",
-    **options: Any,
+    decay: float,
+    teaching: Teaching,
 ) -> None:
     """Teach a model on. A tower that learns is asked for the cells of windows in every step: left to what answers ask
     of it, it forgets letters. Looking heads weigh little: what they say at first is noise.
@@ -310,27 +274,23 @@ def _teach_on(
     torch.manual_seed(recipe.seed)
     device = training_device()
     model.to(device)  # type: ignore[arg-type]
-    if vision != "nothing":
-        options["windows"] = _window_lessons(recipe, model, stage)
+    teaching = replace(teaching, looking_weights=QUIETLY)
+    if teaching.vision != "nothing":
+        teaching = replace(teaching, windows=window_lessons(recipe, model.model.visual, recipe.runs / stage))
     if device.type != "cpu":
         streams = [replace(stream, group=TOGETHER.get(stream.name, "")) for stream in streams]
-    options = {"looking_weights": QUIETLY, "vision": vision, **options}
-    options |= {"workers": recipe.workers, "times": recipe.times, "save_every": 50}
-    runs, seconds = recipe.runs / stage, getattr(recipe, f"{stage}_seconds")
-    _train_agent(recipe, model, streams, runs, seconds, name=name, rate=0.5 * recipe.rate, **options)
+    streams = [replace(stream, batch_size=stream.batch_size * recipe.times) for stream in streams]
+    seconds = getattr(recipe, f"{stage}_seconds")
+    schedule = Schedule(seconds, muon_lr=1e-3 * recipe.rate, adamw_lr=3e-4 * recipe.rate, decay=decay)
+    processor, folder = processor_of(model), recipe.runs / stage
+    train_streams(model, processor, streams, folder, schedule, teaching, seed=recipe.seed, workers=recipe.workers)
+    _save(recipe, model, processor, name)
 
 
-def _window_lessons(recipe: Recipe, model: Qwen2_5_VLForConditionalGeneration, stage: str) -> WindowLessons:
-    """Windows to read for the tower of a model, with a head that knows what there is to know of its letters."""
-    device, visual, batch = training_device(), model.model.visual, 16 * recipe.times
-    on_cpu, windows = device.type == "cpu", tower_windows(recipe)
-    lessons = WindowLessons(visual, windows, batch, seed=recipe.seed, compiled=on_cpu, resident=not on_cpu).to(device)
-    known = letters_head(recipe)
-    if head := known or letters_head(recipe, "letters"):
-        lessons.head.load_state_dict(head)
-    if not known and not (recipe.runs / stage / "state.pt").is_file():
-        lessons.acquaint()  # of `letters` the tower has learned on since
-    return lessons
+def _save(recipe: Recipe, model: Qwen2_5_VLForConditionalGeneration, processor: Qwen2_5_VLProcessor, name: str) -> None:
+    """The model with its processor; of several processes the first one's."""
+    if replicas.rank() == 0:
+        save_checkpoint(model, processor, recipe.models / name)
 
 
 STAGES: dict[str, Callable[[Recipe], None]] = {

@@ -39,7 +39,6 @@ class Replay(Iterator[Batch]):
         kept: int = 48,
         enough: int = 8,
         ahead: int = 16,
-        seed: int = 0,
     ) -> None:
         """group: whose of the groups a batch is. prepare: done to a new batch in the thread that takes it, as to put it
         on a GPU. vary: done to one that is seen again. kept: batches of a group to draw from, `enough` of them before
@@ -50,7 +49,7 @@ class Replay(Iterator[Batch]):
         self._turns = cycle(groups)
         self._new: defaultdict[str, deque[Batch]] = defaultdict(deque)
         self._seen: defaultdict[str, deque[Batch]] = defaultdict(partial(deque, maxlen=kept))
-        self._changed, self._rng = threading.Condition(), random.Random(seed)
+        self._changed, self._rng = threading.Condition(), random.Random(0)
         self._taken = self._handed = 0
         self._hungry = False  # a batch is waited for, of whatever group comes next: drawing may not pause
         self._error: BaseException | None = None

@@ -24,7 +24,7 @@ import string
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from colpali_engine.loss import ColbertLoss
@@ -39,7 +39,7 @@ from vrag_nb.nano import replicas
 from vrag_nb.nano.deck_tasks import DrawnPage
 from vrag_nb.nano.looking import covered_squares
 from vrag_nb.nano.model import FACTOR, MIN_PIXELS
-from vrag_nb.nano.optimisation import Optimisers, compile_layers, to_training_form
+from vrag_nb.nano.optimisation import Schedule, compile_layers, to_training_form
 from vrag_nb.nano.training import Training
 from vrag_nb.number_formats import quick_dtype
 from vrag_nb.retrieval.written_squares import ids_around
@@ -47,6 +47,7 @@ from vrag_nb.retrieval.written_squares import ids_around
 PAGE_BUDGET = Budget(MIN_PIXELS, 640 * FACTOR**2)
 LEGIBLE = 7.0  # shown pixels: a line of text lower than this is not to be read
 WORDS = re.compile(r"[^\s]*[^\s\W]")  # a word without the punctuation that follows it
+COPIED = 0.4  # the share of queries that are words copied from the page instead of a question or its search hint
 
 
 @dataclass
@@ -68,6 +69,26 @@ class QueryGroup:
 
     pages: list[int]
     queries: list[tuple[str, int]]
+
+
+Kept = TypeVar("Kept", bound=SeenPage)
+
+
+@dataclass(frozen=True)
+class QuerySource(Generic[Kept]):
+    """Where the queries of batches come from: so many of them, with distinct gold pages, from about so many decks.
+
+    groups: of `pages`. A query that is empty stands for none.
+    """
+
+    pages: Sequence[Kept]
+    groups: Sequence[QueryGroup]
+    queries: int = 16
+    decks: int = 4
+
+    def draw(self, rng: random.Random) -> tuple[list[str], list[int]]:
+        """The queries of a batch, and the index of each one's page."""
+        return draw_batch(rng, self.groups, self.queries, self.decks)
 
 
 def build_retriever(backbone: Qwen2_5_VLForConditionalGeneration, text_layers: int = 3, seed: int = 0) -> ColQwen2_5:
@@ -370,26 +391,18 @@ def draw_batch(rng: random.Random, groups: Sequence[QueryGroup], size: int, deck
 def train_retriever(
     model: ColQwen2_5,
     processor: ColQwen2_5_Processor,
-    pages: Sequence[SeenPage],
-    groups: Sequence[QueryGroup],
+    source: QuerySource[SeenPage],
     folder: Path,
-    seconds: float,
+    schedule: Schedule,
     *,
-    steps: int | None = None,
-    batch_size: int = 16,
-    decks_per_batch: int = 4,
     seed: int = 0,
-    muon_lr: float = 2e-3,
-    adamw_lr: float = 6e-4,
-    compile_text: bool = True,
-    span_share: float = 0.4,
     centred: bool = False,
-    decay: float = 0.4,
+    compile_text: bool = True,
 ) -> None:
-    """Train the language half in place for a wall-clock budget (`Training`). Logs in-batch accuracy of pages and words.
+    """Train the language half in place (`Training`). Logs in-batch accuracy of pages and words.
 
-    span_share: how many of the queries are words copied from the page instead of a question or its search hint; where a
-        query is empty, they always are.
+    Some queries, and all that are empty, are words copied from the page.
+
     centred: the model has been trained before, its projection needs no centring.
     """
     model.visual.requires_grad_(False)
@@ -398,17 +411,16 @@ def train_retriever(
     if compile_text:
         compile_layers(model.language_model)
     if not centred:
-        some_queries, some_pages = draw_batch(random.Random(seed), groups, batch_size, decks_per_batch)
-        centre_projection(model, processor, [pages[index] for index in some_pages], some_queries)
+        some_queries, some_pages = source.draw(random.Random(seed))
+        centre_projection(model, processor, [source.pages[index] for index in some_pages], some_queries)
 
-    optimisers = Optimisers(model.named_parameters(), muon_lr, adamw_lr, decay=decay)
-    training = Training(folder, {"model": model}, optimisers, seconds, steps=steps)
+    training = Training(folder, {"model": model}, schedule)
     rng = random.Random(f"{seed}/{training.step}/{replicas.rank()}")
     model.train()
     for _ in training:
-        queries, gold = draw_batch(rng, groups, batch_size, decks_per_batch)
-        shown = [pages[index] for index in gold]
-        copied = [rng.random() < span_share or not query for query in queries]
+        queries, gold = source.draw(rng)
+        shown = [source.pages[index] for index in gold]
+        copied = [rng.random() < COPIED or not query for query in queries]
         queries = [span_query(rng, p) if c and p.words else q for c, p, q in zip(copied, shown, queries, strict=True)]
         lists = [listed_words(rng, page) for page in shown]
         batch = matching(model, processor, shown, queries, lists)

@@ -6,7 +6,6 @@ import random
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
 
 import pymupdf
 import torch
@@ -16,8 +15,9 @@ from tqdm.auto import tqdm
 from vrag_nb.documents.decks.generate import pretraining_deck
 from vrag_nb.nano import replicas
 from vrag_nb.nano.deck_tasks import DeckPool, DrawnPage, repainted, words_of
-from vrag_nb.nano.finding import train_finding
+from vrag_nb.nano.finding import PageSource, train_finding
 from vrag_nb.nano.model import FACTOR, build_processor, save_checkpoint
+from vrag_nb.nano.optimisation import Schedule
 from vrag_nb.nano.plan import (
     Recipe,
     earlier_state,
@@ -26,6 +26,7 @@ from vrag_nb.nano.plan import (
     letters_head,
     load_earlier,
     mixed_deck,
+    reading_on,
     split_questions,
     tokenizer,
     tower_windows,
@@ -34,6 +35,7 @@ from vrag_nb.nano.prose import drawn_document
 from vrag_nb.nano.retriever import (
     PAGE_BUDGET,
     QueryGroup,
+    QuerySource,
     build_retriever,
     build_retriever_processor,
     see_pages,
@@ -134,14 +136,17 @@ def match(recipe: Recipe) -> None:
     load_earlier(backbone, recipe.runs / "align")
     processor = build_retriever_processor(build_processor(tokenizer()))
     model = build_retriever(backbone, seed=recipe.seed)
-    _train_on(recipe, model, processor, word_material(recipe, recipe.retriever_decks), "match", span_share=1.0)
+    schedule = Schedule(recipe.match_seconds, muon_lr=2e-3, adamw_lr=6e-4, decay=0.4, save_every=100)
+    material = word_material(recipe, recipe.retriever_decks)
+    _train_on(recipe, model, processor, material, "match", schedule, centred=False)
 
 
 def retrieve(recipe: Recipe) -> None:
     processor = build_retriever_processor(build_processor(tokenizer()))
     model = build_retriever(fresh_model(recipe), seed=recipe.seed)
     model.load_state_dict(earlier_state(recipe.runs / "match")["model"])
-    _train_on(recipe, model, processor, page_material(recipe, recipe.retriever_decks), "retrieve", centred=True)
+    schedule = Schedule(recipe.retrieve_seconds, muon_lr=2e-3, adamw_lr=6e-4, decay=0.4, save_every=100)
+    _train_on(recipe, model, processor, page_material(recipe, recipe.retriever_decks), "retrieve", schedule)
     _save(recipe, model, processor, "nano-retriever")
 
 
@@ -172,14 +177,15 @@ def _train_on(
     processor: ColQwen2_5_Processor,
     material: tuple[list[DrawnPage], list[QueryGroup]],
     stage: str,
-    **options: Any,
+    schedule: Schedule,
+    centred: bool = True,
 ) -> None:
     """Teach the language half."""
     drawn, groups = material
     pages = see_pages(model, processor, drawn)
     drawn.clear()
-    seconds = getattr(recipe, f"{stage}_seconds")
-    train_retriever(model, processor, pages, groups, recipe.runs / stage, seconds, seed=recipe.seed, **options)
+    source = QuerySource(pages, groups)
+    train_retriever(model, processor, source, recipe.runs / stage, schedule, seed=recipe.seed, centred=centred)
 
 
 def find(recipe: Recipe) -> None:
@@ -189,21 +195,10 @@ def find(recipe: Recipe) -> None:
     """
     model, processor = latest_retriever(recipe)
     pool = DeckPool(partial(mixed_deck, recipe, drawn=0.8), size=max(16, 4 * recipe.times), draws_per_deck=4)
-    train_finding(
-        model,
-        processor,
-        pool,
-        recipe.runs / "find",
-        recipe.find_seconds,
-        seed=recipe.seed,
-        decks=2 * recipe.times,
-        pages=5,
-        muon_lr=1.2e-3 * recipe.rate,
-        adamw_lr=4e-4 * recipe.rate,
-        decay=0.6,
-        workers=recipe.workers if recipe.workers > 1 else 0,
-        save_every=50,
-    )
+    source = PageSource(pool, decks=2 * recipe.times, pages=5)
+    schedule = Schedule(recipe.find_seconds, muon_lr=1.2e-3 * recipe.rate, adamw_lr=4e-4 * recipe.rate, decay=0.6)
+    workers = recipe.workers if recipe.workers > 1 else 0
+    train_finding(model, processor, source, recipe.runs / "find", schedule, seed=recipe.seed, workers=workers)
     _save(recipe, model, processor, NEXT)
 
 
@@ -220,7 +215,7 @@ def sharpen(recipe: Recipe) -> None:
         model.visual,
         tower_windows(recipe),
         recipe.runs / "sharpen",
-        recipe.sharpen_seconds,
+        reading_on(recipe.sharpen_seconds),
         recipe.seed,
         reader=latest_agent(recipe).model.visual if first_round else None,
         head=letters_head(recipe),
@@ -233,8 +228,8 @@ def sharpen(recipe: Recipe) -> None:
 def hone(recipe: Recipe) -> None:
     """The retriever learns to use what its tower sees since `sharpen`: its language half, on pages seen once."""
     model, processor = latest_retriever(recipe)
-    gently: dict[str, Any] = {"muon_lr": 1e-3, "adamw_lr": 3e-4, "decay": 0.8}
-    _train_on(recipe, model, processor, page_and_prose_material(recipe, 20_000), "hone", centred=True, **gently)
+    gently = Schedule(recipe.hone_seconds, muon_lr=1e-3, adamw_lr=3e-4, decay=0.8, save_every=100)
+    _train_on(recipe, model, processor, page_and_prose_material(recipe, 20_000), "hone", gently)
     _save(recipe, model, processor, NEXT)
 
 
@@ -270,6 +265,8 @@ def twin(recipe: Recipe) -> None:
     freeze(model)
     pages_given = given_pages(model, processor, drawn)
     drawn.clear()
-    train_twin(model, processor, pages_given, groups, recipe.runs / "twin", recipe.twin_seconds, seed=recipe.seed)
+    source = QuerySource(pages_given, groups, queries=32, decks=8)
+    schedule = Schedule(recipe.twin_seconds, muon_lr=2e-3, adamw_lr=6e-4, decay=0.4, save_every=100)
+    train_twin(model, processor, source, recipe.runs / "twin", schedule, seed=recipe.seed)
     if replicas.rank() == 0:
         save_checkpoint(model, processor, recipe.models / "nano-retriever-single")

@@ -19,7 +19,7 @@ from torch import nn
 from vrag_nb.nano import replicas
 from vrag_nb.nano.cells import CellHead, cell_loss
 from vrag_nb.nano.model import FACTOR
-from vrag_nb.nano.optimisation import Optimisers, to_training_form
+from vrag_nb.nano.optimisation import Schedule, to_training_form
 from vrag_nb.nano.training import Training
 from vrag_nb.nano.windows import SIDE, SQUARES, WindowFiles
 from vrag_nb.retrieval.image_patches import scaled_patches
@@ -194,27 +194,13 @@ def train_seeing(
     visual: Any,
     lessons: WindowLessons,
     folder: Path,
-    seconds: float,
-    *,
-    steps: int | None = None,
-    muon_lr: float = 3e-3,
-    adamw_lr: float = 1e-3,
-    decay: float = 0.7,
+    schedule: Schedule,
 ) -> None:
-    """Train a tower in place, in its number format, for a wall-clock budget; state and log under `folder`, resumable.
+    """Train a tower in place, in its number format; state and log under `folder`, resumable.
 
     Of several processes (`replicas`) each has windows of its own; the first one's log and state are kept.
     """
-    named = [*visual.named_parameters("visual"), *lessons.head.named_parameters("head")]
-    training = Training(
-        folder,
-        {"visual": visual, "head": lessons.head},
-        Optimisers(named, muon_lr, adamw_lr, decay=decay),
-        seconds,
-        steps=steps,
-        log_every=20,
-        save_every=200,
-    )
+    training = Training(folder, {"visual": visual, "head": lessons.head}, schedule)
     lessons.start(training.step)
     for _ in training:
         loss, figures = lessons.ask()
@@ -223,20 +209,20 @@ def train_seeing(
         training.blend(**figures)
 
 
-def train_from_nothing(visual: Any, windows: WindowFiles, folder: Path, seconds: float, seed: int = 0) -> None:
-    """`train_seeing` of a tower that knows nothing yet, at the rates of one that has little to lose."""
+def train_from_nothing(visual: Any, windows: WindowFiles, folder: Path, schedule: Schedule, seed: int = 0) -> None:
+    """`train_seeing` of a tower that knows nothing yet."""
     torch.manual_seed(seed)
     lessons = WindowLessons(visual, windows, seed=seed)
     for part in (visual, lessons):
         to_training_form(part)
-    train_seeing(visual, lessons, folder, seconds, muon_lr=6e-3, adamw_lr=2e-3, decay=0.6)
+    train_seeing(visual, lessons, folder, schedule)
 
 
 def train_held(
     visual: Any,
     windows: WindowFiles,
     folder: Path,
-    seconds: float,
+    schedule: Schedule,
     seed: int = 0,
     *,
     reader: Any = None,
@@ -256,4 +242,4 @@ def train_held(
         lessons.head.load_state_dict(head)
     for part in (visual, earlier, lessons):
         to_training_form(part)
-    train_seeing(visual, lessons, folder, seconds)
+    train_seeing(visual, lessons, folder, schedule)

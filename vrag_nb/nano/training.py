@@ -1,6 +1,6 @@
 """A run of training steps: what the stages of the nano recipe share, whatever they teach.
 
-    training = Training(folder, {"model": model}, Optimisers(model.named_parameters()), seconds)
+    training = Training(folder, {"model": model}, Schedule(seconds=600))
     for _ in training:
         loss, right = ...
         loss.backward()
@@ -9,8 +9,8 @@
     training.step, training.means  # where it stands
 
 Before the loop whatever an earlier run left under the folder is put in place. Behind its body, in every round, the
-optimisers step, the log gets a line now and then, and the state is saved, every `save_every` steps and every minute:
-more a kill does not lose.
+optimisers step, the log gets a line now and then, and the state is saved, as often as the schedule says and every
+minute: more a kill does not lose.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from torch import nn
 
 from vrag_nb.learning.curves import RunLog
 from vrag_nb.nano import replicas
-from vrag_nb.nano.optimisation import Optimisers, load_state, progress, save_state
+from vrag_nb.nano.optimisation import Optimisers, Schedule, load_state, save_state
 from vrag_nb.nano.replay import Replay
 
 Batch = TypeVar("Batch")
@@ -32,7 +32,7 @@ SAVE_AFTER = 60.0  # seconds: a step may take a fifth of them
 
 
 class Training:
-    """Yields the number of steps taken before each, until the wall-clock budget (or the steps) is spent.
+    """Yields the number of steps taken before each, until the budget of the schedule is spent.
 
     Of several processes (`replicas`) each has samples of its own; the first one's clock, log and state count.
 
@@ -40,27 +40,18 @@ class Training:
     done: the share of the budget that is spent. kept: whatever else is to be saved and found again.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        parts: Mapping[str, nn.Module],
-        optimisers: Optimisers,
-        seconds: float,
-        *,
-        steps: int | None = None,
-        log_every: int = 10,
-        save_every: int = 100,
-    ) -> None:
-        """parts: what is saved besides the optimisers, under these names of `state.pt`."""
-        self.folder, self.parts, self.optimisers = Path(folder), dict(parts), optimisers
-        self.seconds, self.steps, self.log_every, self.save_every = seconds, steps, log_every, save_every
+    def __init__(self, folder: Path, parts: Mapping[str, nn.Module], schedule: Schedule) -> None:
+        """parts: what learns, whatever of it requires gradients; saved under these names of `state.pt`."""
+        self.folder, self.parts, self.schedule = Path(folder), dict(parts), schedule
+        named = (one for part in self.parts.values() for one in part.named_parameters())
+        self.optimisers = Optimisers(named, schedule)
         self.step, self.spent, self.means, self.kept = 0, 0.0, dict[str, float](), dict[str, Any]()
         self._waited: float | None = None
         self._told: dict[str, float] = {}
         if state := load_state(self.folder / "state.pt"):
             for name, part in self.parts.items():
                 part.load_state_dict(state[name])
-            optimisers.load_state_dict(state["optimisers"])
+            self.optimisers.load_state_dict(state["optimisers"])
             self.step, self.spent = state["step"], state["spent"]
             self.means, self.kept = state["means"], state.get("kept", {})
         self.done = self._progress()
@@ -74,9 +65,9 @@ class Training:
             self.optimisers.step(self.done)
             self.step, self.spent = self.step + 1, time.perf_counter() - started
             self.done = self._progress()
-            if self._log and (self.step % self.log_every == 0 or self.step == 1):
+            if self._log and (self.step % self.schedule.log_every == 0 or self.step == 1):
                 self._log.write(step=self.step, seconds=self.spent, **self._waiting(), **self._told, **self.means)
-            due = self.step % self.save_every == 0 or time.perf_counter() - saved > SAVE_AFTER
+            due = self.step % self.schedule.save_every == 0 or time.perf_counter() - saved > SAVE_AFTER
             if self._log and (due or self.done >= 1):
                 self._save()
                 saved = time.perf_counter()
@@ -100,7 +91,7 @@ class Training:
         return batch
 
     def _progress(self) -> float:
-        return replicas.of_the_first(progress(self.spent, self.seconds, self.step, self.steps))
+        return replicas.of_the_first(self.schedule.progress(self.spent, self.step))
 
     def _waiting(self) -> dict[str, float]:
         return {} if self._waited is None else {"waiting": self._waited / max(self.spent, 1e-9)}

@@ -26,8 +26,8 @@ from vrag_nb.attention import linear_patch_embedding, use_block_attention, use_w
 from vrag_nb.nano.deck_tasks import DrawnPage
 from vrag_nb.nano.finding import asked_of
 from vrag_nb.nano.model import FACTOR
-from vrag_nb.nano.optimisation import Optimisers, compile_layers, to_training_form
-from vrag_nb.nano.retriever import PAGE_BUDGET, QueryGroup, SeenPage, draw_batch, word_squares
+from vrag_nb.nano.optimisation import Schedule, compile_layers, to_training_form
+from vrag_nb.nano.retriever import PAGE_BUDGET, QuerySource, SeenPage, word_squares
 from vrag_nb.nano.training import Training
 from vrag_nb.retrieval.nano_embedders import POOLING
 from vrag_nb.retrieval.written_squares import written_inputs, written_squares
@@ -87,41 +87,35 @@ def embed_asked(model: BiQwen2_5, processor: BiQwen2_5_Processor, queries: Seque
 def train_twin(
     model: BiQwen2_5,
     processor: BiQwen2_5_Processor,
-    pages: Sequence[GivenPage],
-    groups: Sequence[QueryGroup],
+    source: QuerySource[GivenPage],
     folder: Path,
-    seconds: float,
+    schedule: Schedule,
     *,
-    steps: int | None = None,
-    batch_size: int = 32,
-    decks_per_batch: int = 8,
     seed: int = 0,
-    muon_lr: float = 2e-3,
-    adamw_lr: float = 6e-4,
     compile_text: bool = True,
 ) -> None:
-    """Train the language model in place for a wall-clock budget; resumable. Logs in-batch accuracy of pages.
+    """Train the language model in place; resumable. Logs in-batch accuracy of pages.
 
-    model: as `freeze` leaves it. Queries that are empty stand for none: of such a page only its own words are asked.
+    model: as `freeze` leaves it. Of a page without queries only its own words are asked.
     """
     use_block_attention(model.language_model)
     if compile_text:
         compile_layers(model.language_model)
     queries_of: dict[int, list[str]] = {}
-    for text, page in (query for group in groups for query in group.queries):
+    for text, page in (query for group in source.groups for query in group.queries):
         queries_of.setdefault(page, []).extend([text] if text else [])
     loss = BiEncoderLoss(temperature=TEMPERATURE)
 
-    optimisers = Optimisers(model.named_parameters(), muon_lr, adamw_lr)
-    training = Training(folder, {"model": model}, optimisers, seconds, steps=steps)
+    training = Training(folder, {"model": model}, schedule)
     rng = random.Random(f"{seed}/{training.step}")
     model.train()
     for _ in training:
-        _, gold = draw_batch(rng, groups, batch_size, decks_per_batch)
-        asked = [asked_of(rng, queries_of[index], pages[index]) for index in gold]
+        _, gold = source.draw(rng)
+        shown = [source.pages[index] for index in gold]
+        asked = [asked_of(rng, queries_of[index], page) for index, page in zip(gold, shown, strict=True)]
         turns = list(zip(*asked, strict=True))  # one query of every page each
         embedded = embed_asked(model, processor, [query for turn in turns for query in turn])
-        found = embed_given(model, [pages[index] for index in gold])
+        found = embed_given(model, shown)
         scores = embedded.split(len(gold))
         total = torch.stack([loss(turn, found) for turn in scores]).mean()
         right = torch.cat([(turn @ found.T).argmax(1) == torch.arange(len(gold)) for turn in scores]).float().mean()

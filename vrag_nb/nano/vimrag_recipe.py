@@ -26,7 +26,6 @@ import argparse
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from datasets import concatenate_datasets
@@ -37,15 +36,14 @@ from vrag_nb.denormals import flushed_denormals
 from vrag_nb.learning.sampled_data import read_rows
 from vrag_nb.learning.stages import finetune, sample_experts
 from vrag_nb.nano import replicas
-from vrag_nb.nano.aligning import Stream, train_streams
+from vrag_nb.nano.aligning import Stream, Teaching, train_streams
 from vrag_nb.nano.deck_tasks import DeckPool
 from vrag_nb.nano.expert import ExpertTurns
 from vrag_nb.nano.looking import QUIETLY
 from vrag_nb.nano.memory_lessons import memory_streams
 from vrag_nb.nano.model import save_checkpoint
-from vrag_nb.nano.optimisation import training_device
-from vrag_nb.nano.plan import Recipe, mixed_deck, processor_of, tower_windows
-from vrag_nb.nano.seeing import WindowLessons
+from vrag_nb.nano.optimisation import Schedule
+from vrag_nb.nano.plan import Recipe, mixed_deck, processor_of, window_lessons
 from vrag_nb.paths import project_path
 from vrag_nb.profiles import Profile, load_profile, sample
 from vrag_nb.records import Question
@@ -93,19 +91,19 @@ def lessons(recipe: Recipe, batches: Sequence[int]) -> list[Stream]:
 
 def begin(start: Path, out: Path, seconds: float, seed: int) -> Path:
     """The calls themselves, in small batches under the tower as it is: the folder of the weights."""
-    options = {"muon_lr": 2e-3, "adamw_lr": 6e-4, "decay": 0.3}
-    return _teach(_loaded(start), out / "begun", lessons(Recipe(seed=seed), (2, 3, 1, 2)), seconds, seed, **options)
+    schedule = Schedule(seconds, muon_lr=2e-3, adamw_lr=6e-4, decay=0.3)
+    teaching = Teaching(looking_weights=QUIETLY, decision_weight=0.5)
+    return _teach(_loaded(start), out / "begun", lessons(Recipe(seed=seed), (2, 3, 1, 2)), schedule, teaching, seed)
 
 
 def settle(start: Path, out: Path, seconds: float, seed: int) -> Path:
     """All of the model learns, its tower asked for letters: the folder of the weights."""
     torch.manual_seed(seed)
-    model, recipe, on_cpu = _loaded(start), Recipe(seed=seed), training_device().type == "cpu"
-    windows = WindowLessons(model.model.visual, tower_windows(recipe), 16, seed=seed, compiled=on_cpu)
-    if not (out / "settled" / "state.pt").is_file():
-        windows.acquaint()
-    options = {"muon_lr": 1e-3, "adamw_lr": 3e-4, "decay": 0.8, "vision": "all", "thought_weight": 1.0}
-    return _teach(model, out / "settled", lessons(recipe, (8, 4, 1, 4)), seconds, seed, windows=windows, **options)
+    model, recipe, folder = _loaded(start), Recipe(seed=seed), out / "settled"
+    windows = window_lessons(recipe, model.model.visual, folder, handed_on=False)
+    schedule = Schedule(seconds, muon_lr=1e-3, adamw_lr=3e-4, decay=0.8)
+    teaching = Teaching(vision="all", windows=windows, looking_weights=QUIETLY, decision_weight=0.5, thought_weight=1.0)
+    return _teach(model, folder, lessons(recipe, (8, 4, 1, 4)), schedule, teaching, seed)
 
 
 def _loaded(start: Path) -> Qwen2_5_VLForConditionalGeneration:
@@ -116,14 +114,13 @@ def _teach(
     model: Qwen2_5_VLForConditionalGeneration,
     folder: Path,
     streams: list[Stream],
-    seconds: float,
+    schedule: Schedule,
+    teaching: Teaching,
     seed: int,
-    **options: Any,
 ) -> Path:
     """Teach a loaded model: the folder of the weights."""
     processor = processor_of(model)
-    options = {"decision_weight": 0.5, "looking_weights": QUIETLY, **options}
-    train_streams(model, processor, streams, folder, seconds, seed=seed, **options)
+    train_streams(model, processor, streams, folder, schedule, teaching, seed=seed)
     if replicas.rank() == 0:
         save_checkpoint(model, processor, folder / "weights")
     replicas.wait()  # the next stage begins with what the first process saves
