@@ -275,9 +275,11 @@ def test_packed_patches_are_what_a_processor_makes(tokenizer, processor):
         assert torch.allclose(seen(visual, told), usual, atol=1e-4, rtol=1e-3)
 
 
+@pytest.mark.parametrize("amx", [False, True])
 @pytest.mark.parametrize("learns", [False, True])
-def test_long_windows_attend_alike_in_bfloat16(learns, monkeypatch):
-    """In blocks, or where a backward pass is to come through the fused kernel, which keeps no scores."""
+def test_long_windows_attend_alike_in_bfloat16(learns, amx, monkeypatch):
+    """In blocks, or where a backward pass is to come or AMX multiplies through the fused kernel, which keeps no scores."""
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": amx})
     fused = []
     usual = attention.scaled_dot_product_attention
     monkeypatch.setattr(attention, "scaled_dot_product_attention", lambda *a, **k: fused.append(1) or usual(*a, **k))
@@ -290,7 +292,7 @@ def test_long_windows_attend_alike_in_bfloat16(learns, monkeypatch):
     query, key, value = exact.bfloat16().requires_grad_(learns)
     found = attention.window_attention(query, key, value, ends)
     assert torch.allclose(found.float(), wanted, atol=0.03)
-    assert len(fused) == (2 if learns else 0)
+    assert len(fused) == (2 if learns or amx else 0)
 
 
 def test_padded_windows_attend_as_windows_do():
