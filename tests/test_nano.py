@@ -278,7 +278,7 @@ def test_packed_patches_are_what_a_processor_makes(tokenizer, processor):
 @pytest.mark.parametrize("amx", [False, True])
 @pytest.mark.parametrize("learns", [False, True])
 def test_long_windows_attend_alike_in_bfloat16(learns, amx, monkeypatch):
-    """In blocks; where a backward pass is to come, or AMX multiplies, through the fused kernel, which keeps no scores."""
+    """In blocks; before a backward pass, or where AMX multiplies, through the fused kernel, which keeps no scores."""
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": amx})
     fused = []
     usual = attention.scaled_dot_product_attention
