@@ -241,7 +241,11 @@ def long() -> str:
 
 
 def algorithms() -> str:
-    parts = {"GGPO and GSPO": "algorithms", "GGPO and GSPO at a smaller rate, one seed": "algorithms-slow"}
+    parts = {
+        "GGPO and GSPO": "algorithms",
+        "GGPO and GSPO at a smaller rate, one seed": "algorithms-slow",
+        "GGPO and GSPO from a start that searches vaguely": "algorithms-vague",
+    }
     return _joined(*(told(title, f"results/{name}/algorithms.md", "algorithms.png") for title, name in parts.items()))
 
 
