@@ -192,7 +192,7 @@ class Decoder:
         while not all(turn.done for turn in turns):
             written = written.without_done()
             for place in range(0, len(written.turns), together):
-                guess = written.turns[place].line.guess()
+                guess = [] if written.turns[place].done else written.turns[place].line.guess()
                 for turn in written.turns[place : place + together]:
                     turn.guess = guess
             right = _pick(written.turns, self._read_guesses(written), pick, ended)

@@ -269,6 +269,8 @@ def _curve(axes: Axes, points: pd.DataFrame, x: str, metric: str, smooth: int) -
     figures.chart(axes, _name(metric), x, "")
     if _is_share(metric):
         figures.share_ticks(axes.yaxis)
+        low, high = axes.get_ylim()
+        axes.set_ylim(max(low, -0.01), min(high, 1.01))  # no axis goes to 104%
     if x == "step":
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_title(_name(metric), fontsize=10, loc="left", color=INK, parse_math=False)
