@@ -148,7 +148,7 @@ def asked_of(rng: random.Random, queries: Sequence[str], page: SeenPage) -> list
 
 def long_words(rng: random.Random, page: SeenPage) -> str:
     """Two to six of the longer words of a page, in any order: a query as people type them."""
-    words = sorted({word for word, squares in page.words if squares}, key=len)
+    words = sorted(sorted({word for word, squares in page.words if squares}), key=len)  # a set has no order of its own
     longer = words[len(words) // 2 :]
     return " ".join(rng.sample(longer, min(rng.randint(2, 6), len(longer)))) or "nothing"
 
