@@ -170,7 +170,7 @@ def test_it_is_shown_under_its_tag(tiny_corpus: Path) -> None:
             return [Generation(self.texts.pop(0)) for _ in conversations]
 
     agent = VRAG(Script(), RankedEngine(), tiny_corpus, "nano", actions=NAMES, **NANO)
-    events = list(agent.stream(make_question("u1")))
+    events = list(agent.run(make_question("u1")))
     assert [event.kind for event in events] == ["search", "page", "again", "page", "zoom", "notice", "answer", "end"]
     lines = list(turn_lines(events))
     assert "2   again  again x" in lines

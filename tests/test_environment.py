@@ -354,7 +354,7 @@ def test_half_a_line_is_forgotten_and_a_broken_one_is_named(environment: Environ
 def test_vrag_streams_events_as_they_happen(tiny_corpus: Path, engine: RankedEngine) -> None:
     policy = ScriptedPolicy([SEARCH, "<bbox>[0, 0, 99, 99]</bbox>", "eh", ANSWER])
     agent = VRAG(policy, engine, tiny_corpus, "nano", max_turns=5, **NANO)
-    stream = agent.stream("What?")
+    stream = agent.run("What?")
     assert (next(stream).kind, next(stream).kind) == ("think", "search")
     assert engine.calls == []  # the search is announced before it is made
     events = list(stream)
@@ -363,17 +363,19 @@ def test_vrag_streams_events_as_they_happen(tiny_corpus: Path, engine: RankedEng
     assert events[0].image is not None
     assert events[0].image.size == (476, 252)
     assert len(events[0].hits) == 5
-    trajectory = agent.run("What?")
+    trajectory = agent.ask("What?")
     assert trajectory.answer == "42"
     assert trajectory.policy == "scripted"
     assert trajectory.settings["max_turns"] == 5
+    with pytest.raises(ValueError, match="a question is its text"):
+        agent.run({"query": " "})  # at once, not at the first event
 
 
 def test_vrag_reports_a_failing_policy(tiny_corpus: Path, engine: RankedEngine) -> None:
     def fail(conversation: object) -> str:
         raise RuntimeError("no memory")
 
-    events = list(VRAG(ScriptedPolicy(fail), engine, tiny_corpus, "nano", **NANO).stream("What?"))
+    events = list(VRAG(ScriptedPolicy(fail), engine, tiny_corpus, "nano", **NANO).run({"query": "What?"}))
     assert [event.kind for event in events] == ["error", "end"]
     assert "no memory" in events[0].text
 
@@ -408,7 +410,7 @@ def test_what_a_policy_says_wrongly_of_its_turn_is_an_error_of_it(tiny_corpus: P
             return [Generation("<answer>1</answer>", **wrong) for _ in conversations]
 
     policy = Says(lambda _: "")
-    asks = [VRAG(policy, engine, tiny_corpus).run, VimRAG(policy=policy, engine=engine, corpus=tiny_corpus).ask]
+    asks = [VRAG(policy, engine, tiny_corpus).ask, VimRAG(policy=policy, engine=engine, corpus=tiny_corpus).ask]
     for ask in asks:
         found = ask("What?")
         assert (found.status, "parser: " in found.error) == ("error", True)

@@ -16,7 +16,7 @@ from vrag_nb.documents.narrated import narrate
 from vrag_nb.documents.pages import prepare_corpus
 from vrag_nb.nano.deck_tasks import DeckPool, rendered_deck
 from vrag_nb.nano.film_tasks import VIDEO, FilmPages
-from vrag_nb.nano.memory_tasks import FilmSteps, MemorySteps, Weights
+from vrag_nb.nano.memory_tasks import FilmSteps, MemorySteps, Weights, renamed
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def test_two_steps_of_a_trajectory_are_taken_and_none_that_weighs_nothing(pool: 
 
 def test_steps_in_words_show_no_image_and_tell_the_answers_in_their_order(pool: DeckPool) -> None:
     rng, draw = random.Random(1), MemorySteps(pool, long=1.0, in_words=True)
-    samples = [sample for _ in range(60) for sample in draw(rng, 0.0)]
+    samples = [sample for _ in range(100) for sample in draw(rng, 0.0)]
     assert {sample.kind for sample in samples} == {"search", "answer"}
     assert not any(sample.images for sample in samples)
     told = 0
@@ -64,6 +64,23 @@ def test_steps_in_words_show_no_image_and_tell_the_answers_in_their_order(pool: 
                 assert f"({number}) {value}." in read
             told += 1
     assert told > 5
+
+
+def test_a_renamed_question_asks_its_searches_in_the_new_words_and_keeps_its_answer(pool: DeckPool) -> None:
+    rng = random.Random(4)
+    before = [one for one in pool.pick(rng)[1] if one.needed_facts]
+    after = renamed(before, rng)
+    words = {word for one in before for word in re.findall(r"[A-Za-z]{3,}", one.query)}
+    kept = {word for one in after for word in re.findall(r"[A-Za-z]{3,}", one.query)} & words
+    assert 0.2 * len(words) < len(kept) < 0.8 * len(words)
+    for old, new in zip(before, after, strict=True):
+        assert (new.uid, new.reference_answer) == (old.uid, old.reference_answer)
+        assert re.findall(r"\d+", new.query) == re.findall(r"\d+", old.query)
+        assert [fact["value"] for fact in new.needed_facts] == [fact["value"] for fact in old.needed_facts]
+        others = dict(zip(old.query.split(), new.query.split(), strict=True))
+        for was, now in zip(old.needed_facts, new.needed_facts, strict=True):
+            for word, other in zip(was["search_hint"].split(), now["search_hint"].split(), strict=True):
+                assert others.get(word, other) == other
 
 
 def test_a_step_of_a_long_question_looks_at_what_is_written_down_alone(pool: DeckPool) -> None:

@@ -31,10 +31,10 @@ from vrag_nb.agent.rollout import rollout
 from vrag_nb.agent.search_client import SearchClient
 from vrag_nb.agent.task_settings import MemorySettings
 from vrag_nb.agent.trajectory import Observation, Trajectory, read_trajectories
-from vrag_nb.agent.vimrag import MODEL_OPTIONS, Event, VimRAG, as_question
+from vrag_nb.agent.vimrag import MODEL_OPTIONS, Event, VimRAG
 from vrag_nb.evaluation.per_question import conduct
 from vrag_nb.learning.rewards import validity
-from vrag_nb.records import Hit, Page, Question
+from vrag_nb.records import Hit, Page, Question, as_question
 from vrag_nb.retrieval import server
 from vrag_nb.retrieval.bm25 import Bm25
 from vrag_nb.retrieval.engine import SearchEngine, build_index

@@ -3,7 +3,7 @@
     profile = load_profile("nano")                 # from papermill_runs.yaml
     profile.prepare_corpus()                       # documents -> page images
     profile.build_index()
-    agent = profile.load_agent()                   # agent.run("What was revenue in 2019?")
+    agent = profile.load_agent()                   # agent.ask("What was revenue in 2019?")
 
 A profile is read from the `profiles:` of a YAML file. `extends: NAME` takes over another profile and changes the fields
 it names; `options`, `sizes`, `narrated` and `experts` are replaced whole: what one class takes another does not know.

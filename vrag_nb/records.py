@@ -234,6 +234,18 @@ class Hit(BaseModel):
     rank: int
 
 
+def as_question(question: str | Mapping[str, Any] | Question) -> Question | str:
+    """A question given as its text, as `{"query": text}`, or whole. Raises ValueError where there is no text."""
+    if isinstance(question, Question):
+        return question
+    if isinstance(question, Mapping) and {"uid", "reference_answer", "meta_info"} <= question.keys():
+        return Question.model_validate(dict(question))
+    text = question.get("query") if isinstance(question, Mapping) else question
+    if not isinstance(text, str) or not text.strip():
+        raise ValueError('a question is its text, or {"query": text}')
+    return text
+
+
 def page_id(document: str, page: int) -> str:
     """`{document}_{page}`, the page 1-based: the name upstream gives its page images."""
     return f"{document}_{page}"

@@ -29,7 +29,7 @@ from vrag_nb.agent.search_client import SearchClient
 from vrag_nb.agent.searching import Engine
 from vrag_nb.agent.task_settings import MemorySettings
 from vrag_nb.agent.trajectory import Trajectory, Turn
-from vrag_nb.records import Hit, Question
+from vrag_nb.records import Hit, Question, as_question
 
 # A model that thinks at length and calls tools wants long replies, time for them, and no stop strings, which a thought
 # may quote. 4096 new tokens are the official demo's limit.
@@ -152,18 +152,6 @@ class VimRAG:
                 yield _searched(turn, step, [])
             return
         yield from _memorised(session, reply, node, step) if reply is not None else _acted(session, turn, step)
-
-
-def as_question(question: str | Mapping[str, Any] | Question) -> Question | str:
-    """A question given as its text, as `{"query": text}`, or whole. Raises ValueError where there is no text."""
-    if isinstance(question, Question):
-        return question
-    if isinstance(question, Mapping) and {"uid", "reference_answer", "meta_info"} <= question.keys():
-        return Question.model_validate(dict(question))
-    text = question.get("query") if isinstance(question, Mapping) else question
-    if not isinstance(text, str) or not text.strip():
-        raise ValueError('a question is its text, or {"query": text}')
-    return text
 
 
 def _acted(session: MemorySession, turn: Turn, step: int) -> Iterator[Event]:

@@ -1,14 +1,14 @@
 """The agent in one object: ask a question, get a trajectory, or watch it happen.
 
-agent = VRAG(policy, engine, "data/corpora/nano", prompt="nano", max_turns=6)
-agent.run("What was revenue in 2019?").answer
-for event in agent.stream("What was revenue in 2019?"):
-    print(event)
+agent = VRAG(policy, engine, "data/corpora/decks", prompt="nano", max_turns=6)
+agent.ask("What was revenue in 2019?").answer
+for event in agent.run("What was revenue in 2019?"):
+    print(event.kind, event.text)
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from vrag_nb.agent.policy import Policy, generate_safely, turn_seed
 from vrag_nb.agent.searching import Engine
 from vrag_nb.agent.task_settings import Settings
 from vrag_nb.agent.trajectory import Observation, Trajectory, Turn
-from vrag_nb.records import Hit, Question
+from vrag_nb.records import Hit, Question, as_question
 
 
 @dataclass(frozen=True)
@@ -65,15 +65,21 @@ class VRAG:
         self.policy, self.seed = policy, seed
         self.environment = Environment(engine, pages, Settings(**settings), prompt)
 
-    def run(self, question: str | Question) -> Trajectory:
+    def run(self, question: str | Mapping[str, Any] | Question) -> Iterator[Event]:
+        """The events of one question as they happen; the last one is `end`.
+
+        question: its text, `{"query": text}`, or a `Question`. Raises ValueError for one without text; whatever fails
+        later is an event.
+        """
+        return self._events(self.environment.start(as_question(question)))
+
+    def ask(self, question: str | Mapping[str, Any] | Question) -> Trajectory:
         """Work a question through. Failures are in the trajectory's status and error, not raised."""
-        *_, last = self.stream(question)
+        *_, last = self.run(question)
         assert last.trajectory is not None
         return last.trajectory
 
-    def stream(self, question: str | Question) -> Iterator[Event]:
-        """The events of one question as they happen; the last one is `end`."""
-        session = self.environment.start(question)
+    def _events(self, session: Session) -> Iterator[Event]:
         while not session.done:
             yield from self._turn(session)
         trajectory = self.environment.finish(session, self.policy.name)

@@ -21,7 +21,7 @@ def transcript(agent: vrag.VRAG | vimrag.VimRAG, question: str) -> Iterator[str]
     """Ask an agent of either kind; the last line is NO_ANSWER where there is none."""
     if isinstance(agent, vimrag.VimRAG):
         return memory_lines(agent.run(question))
-    return turn_lines(agent.stream(question))
+    return turn_lines(agent.run(question))
 
 
 def turn_lines(events: Iterable[vrag.Event]) -> Iterator[str]:

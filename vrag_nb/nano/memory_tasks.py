@@ -8,8 +8,9 @@ a few hundred pages, which it comes to know by heart; here every one is new, so 
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from PIL import Image as PILImage
 
@@ -23,12 +24,13 @@ from vrag_nb.nano.deck_tasks import BUDGET, DeckPool, DrawnPage, look_for
 from vrag_nb.nano.expert import DeckPages, FlawedSearch
 from vrag_nb.nano.film_tasks import FilmPages
 from vrag_nb.nano.samples import Sample, places
+from vrag_nb.nano.scribbles import random_word
 from vrag_nb.records import Question, page_id
 
 Kind = Literal["search", "found", "missed", "answer"]
 Weights = dict[Kind, float]  # of the kinds of steps
 WEIGHTS: Weights = {"search": 1.0, "found": 5.0, "missed": 2.5, "answer": 1.5}
-WORDED: Weights = {"search": 1.0, "found": 0.0, "missed": 0.0, "answer": 3.0}  # these two show no image
+WORDED: Weights = {"search": 2.0, "found": 0.0, "missed": 0.0, "answer": 3.0}  # these two show no image
 SETTINGS = MemorySettings(
     top_k=1, max_steps=20, min_pixels=BUDGET.min_pixels, max_pixels=BUDGET.max_pixels, caption="{query}"
 )
@@ -37,6 +39,8 @@ MEMORIES: list[MemoryKind] = ["multimodal", "multimodal", "graph", "summary"]
 PROMPT = "vimrag_nano"
 TAKEN = 2  # steps of a trajectory
 ABSENT = 0.05  # of the questions that are read on whole pages: those that nothing answers
+RENAMED = 0.5  # of the questions in words, and of the words of such a question
+WORD = re.compile(r"[A-Za-z]{3,}")
 Step = tuple[Conversation, str]  # what the expert read, and what it said then
 
 
@@ -47,7 +51,8 @@ class MemorySteps:
     here; of others the steps are learned, not the reading. Any kind of memory, multimodal half the time.
     long: the share of questions that are two to four asked as one, each of which is then searched for.
     in_words: only memories in words, and only steps that show no image: a search and an answer are a sixth of the
-    tokens of what is written down about pages, and all there is to learn about long questions.
+    tokens of what is written down about pages, and all there is to learn about long questions. Half of these questions
+    are about other words than those of any deck, so that a search has to repeat what is asked.
     """
 
     def __init__(
@@ -60,6 +65,7 @@ class MemorySteps:
         in_words: bool = False,
     ) -> None:
         self.pool, self.prompt, self.legible, self.recall, self.long = pool, prompt, legible, recall, long
+        self.in_words = in_words
         self.memories, self.weights = (MEMORIES[2:], WORDED) if in_words else (MEMORIES, WEIGHTS)
 
     def __call__(self, rng: random.Random, difficulty: float) -> list[Sample]:
@@ -67,6 +73,8 @@ class MemorySteps:
         asked = self._legible(questions, rng) if rng.random() < self.legible else questions
         if not asked:
             return []
+        if self.in_words and rng.random() < RENAMED:
+            asked = renamed(asked, rng)
         question, several = rng.choice(asked), rng.random() < self.long
         if several and (joined := _several(asked, rng)):
             question = joined
@@ -122,6 +130,30 @@ def _with_second_try(question: Question) -> Question:
     """A question about a film, with words for a search after one that missed."""
     fact = {"page": question.meta_info.reference_page[0], "search_hint": _again(question.query)}
     return question.model_copy(update={"meta_info": question.meta_info.model_copy(update={"needed_facts": [fact]})})
+
+
+def renamed(questions: Sequence[Question], rng: random.Random) -> list[Question]:
+    """The same questions with half of their words, but no number and nothing of an answer, replaced by random ones:
+    each by the same one throughout."""
+    others: dict[str, str] = {}
+
+    def other(found: re.Match[str]) -> str:
+        word = found[0]
+        return others.setdefault(word, random_word(rng) if rng.random() < RENAMED else word)
+
+    def told(fact: dict[str, Any]) -> dict[str, Any]:
+        hints = [WORD.sub(other, hint) for hint in fact.get("other_hints", [])]
+        return {**fact, "search_hint": WORD.sub(other, fact["search_hint"]), "other_hints": hints}
+
+    return [
+        one.model_copy(
+            update={
+                "query": WORD.sub(other, one.query),
+                "meta_info": one.meta_info.model_copy(update={"needed_facts": [told(f) for f in one.needed_facts]}),
+            }
+        )
+        for one in questions
+    ]
 
 
 def _several(questions: Sequence[Question], rng: random.Random) -> Question | None:

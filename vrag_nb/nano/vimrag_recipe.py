@@ -1,7 +1,7 @@
 """How `nano-vimrag` is made: the nano agent, taught VimRAG's protocol by an expert that is told the gold.
 
-    torchrun --nproc-per-node 2 -m vrag_nb.nano.vimrag_recipe [--out data/runs/nano-vimrag] [--seconds 720 3500]
-    torchrun --nproc-per-node 2 -m vrag_nb.nano.vimrag_recipe --start data/models/nano-vimrag --stages settle
+    torchrun --nproc-per-node 2 -m vrag_nb.nano.vimrag_recipe [--out data/runs/nano-vimrag] [--seconds 720 3500 3600]
+    torchrun --nproc-per-node 2 -m vrag_nb.nano.vimrag_recipe --checkpoint data/models/nano-vimrag --stages repeat
 
 1. `begin`: the calls themselves, under the tower as it is, in small batches: single steps of the expert on pages and
    films drawn for them (`nano.memory_tasks`), beside turns of the agent's own protocol (`nano.expert`), which keep what
@@ -9,6 +9,8 @@
    words alone.
 2. `settle`: the same lessons in larger batches, all of the model learning, its tower asked for letters in every step
    (`nano.seeing`), for left to what answers ask of it, it forgets them.
+3. `repeat`: many more lessons in words, beside all others, under the tower as it is: a search has to say what is asked
+   word for word, and an answer what was written down.
 
 With `--sampled` the protocol is begun on whole trajectories of the corpus instead (`tune`): every kind of memory is
 sampled, each with training questions of its own, so that the rows of the memory ablation are asked of a model that has
@@ -48,7 +50,7 @@ from vrag_nb.paths import project_path
 from vrag_nb.profiles import Profile, load_profile, sample
 from vrag_nb.records import Question
 
-STAGES = ("begin", "settle")
+STAGES = ("begin", "settle", "repeat")
 SHARES = {"multimodal": 0.5, "graph": 0.25, "summary": 0.25}
 
 
@@ -106,6 +108,13 @@ def settle(start: Path, out: Path, seconds: float, seed: int) -> Path:
     return _teach(model, folder, lessons(recipe, (8, 4, 1, 4)), schedule, teaching, seed)
 
 
+def repeat(start: Path, out: Path, seconds: float, seed: int) -> Path:
+    """What is asked and what is remembered is said again exactly: the folder of the weights."""
+    schedule = Schedule(seconds, muon_lr=1e-3, adamw_lr=3e-4, decay=0.8)
+    teaching = Teaching(vision="nothing", looking_weights=QUIETLY, decision_weight=0.5, thought_weight=1.0)
+    return _teach(_loaded(start), out / "repeated", lessons(Recipe(seed=seed), (6, 16, 1, 4)), schedule, teaching, seed)
+
+
 def _loaded(start: Path) -> Qwen2_5_VLForConditionalGeneration:
     return Qwen2_5_VLForConditionalGeneration.from_pretrained(start, dtype=torch.float32)
 
@@ -138,10 +147,10 @@ def tune(profile: Profile, questions: int, steps: int, out: Path) -> Path:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--profile", default="nano-vimrag")
-    parser.add_argument("--start", help="the checkpoint that is taught (default: the profile's base)")
+    parser.add_argument("--checkpoint", help="that is taught (default: the profile's base)")
     parser.add_argument("--out", default="data/runs/nano-vimrag", help="folder of training and weights")
-    parser.add_argument("--seconds", type=float, nargs=2, default=[720, 3500], help="of `begin` and of `settle`")
-    parser.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES, help="the first one from --start")
+    parser.add_argument("--seconds", type=float, nargs=3, default=[720, 3500, 3600], help="of each stage")
+    parser.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES, help="the first one from --checkpoint")
     parser.add_argument("--sampled", action="store_true", help="begin on sampled trajectories, in one process")
     parser.add_argument("--questions", type=int, default=800, help="that are sampled")
     parser.add_argument("--steps", type=int, default=480, help="of SFT on what was sampled")
@@ -150,7 +159,7 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     replicas.join()
     profile, out = load_profile(options.profile), project_path(options.out)
-    seed, start = profile.taught.seed, project_path(options.start or profile.base_checkpoint)
+    seed, start = profile.taught.seed, project_path(options.checkpoint or profile.base_checkpoint)
     if "begin" in options.stages and options.sampled:
         start = tune(profile, options.questions, options.steps, out)
     with flushed_denormals():
@@ -158,6 +167,8 @@ def main() -> None:
             start = begin(start, out, options.seconds[0], seed + 2)
         if "settle" in options.stages:
             start = settle(start, out, options.seconds[1], seed + 3)
+        if "repeat" in options.stages:
+            start = repeat(start, out, options.seconds[2], seed + 4)
     print(f"{start}: copy it to data/models/nano-vimrag to ship it")
 
 
