@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vrag_nb.evaluation.agreement import (
+    accuracy_by,
     agreement,
     agreement_markdown,
     judges_markdown,
@@ -50,6 +51,19 @@ def test_one_verdict_throughout_has_no_kappa():
     assert "| a / b | 1.00 [1.00, 1.00] | – |" in agreement_markdown([found])
     nothing = agreement(verdicts(None), verdicts(True), ("a", "b"))
     assert (nothing.n, nothing.unjudged, nothing.same.value) == (0, 1, None)
+
+
+def test_seeds_of_one_question_are_resampled_together():
+    one = from_table(8, 3, 2, 7)
+    thrice = [{f"{seed}/{uid}": said for seed in range(3) for uid, said in verdicts.items()} for verdicts in one]
+    alone = agreement(*one, ("a", "b"))
+    found = agreement(*thrice, ("a", "b"), question_of=lambda answer: answer.partition("/")[2])
+    assert (found.n, found.both_right) == (60, 24)
+    for name in ("same", "kappa"):  # three times the same tells no more than once
+        before, after = getattr(alone, name), getattr(found, name)
+        assert (after.value, after.low, after.high) == (before.value, before.low, before.high)
+    by_question = accuracy_by({"0/q": True, "1/q": False, "0/p": True}, question_of=lambda answer: answer[2:])
+    assert (by_question.value, by_question.n) == (0.75, 2)
 
 
 def test_no_verdict_is_not_a_wrong_one():

@@ -190,6 +190,13 @@ def test_tolerance_is_a_share_of_the_reference_and_spares_years():
         is_correct("1", "1", tolerance=-1)
 
 
+def test_the_order_of_a_list_does_not_matter_where_a_part_fits_several():
+    for answer in ("12 percent and 12 people", "12 people and 12 percent"):
+        assert is_correct(answer, "12 and 12%")
+    assert is_correct("5 km; 5 mi", "5; 5 kilometres")
+    assert not is_correct("5 km; 5 km", "5 kg; 5 kilometres")
+
+
 def test_normalise():
     assert normalise("  The  “Gold time”, 1972–1988. ") == "gold time 1972-1988"
     assert normalise("an apple a day") == "apple day"

@@ -64,6 +64,12 @@ def test_known_sizes() -> None:
     assert NANO.size(844, 1500) == (252, 476)  # width first, also for a portrait page
 
 
+def test_a_strip_that_rounding_would_stretch_too_far_is_a_fixed_point() -> None:
+    size = Budget(200_704, 401_408).size(8966, 48)  # 187:1; smart_resize makes 8652 x 28 of it, which it refuses itself
+    assert max(size) < 200 * min(size)
+    assert Budget(200_704, 401_408).size(*size) == size
+
+
 def test_strips_longer_than_200_to_1() -> None:
     assert NANO.size(10_000, 10) == (168 * 28, 28)
     assert NANO.size(10, 10_000) == (28, 168 * 28)

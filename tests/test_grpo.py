@@ -506,6 +506,11 @@ def test_whole_weights_of_16_bits_are_not_trained(
         train(trainer(tiny_vlm_folder, environment, tmp_path, dtype="bfloat16"))
 
 
+def test_weights_of_4_bits_cannot_be_given_to_the_engine() -> None:
+    with pytest.raises(ValueError, match="set quantise: false, or rollouts: transformers"):
+        GRPOSettings(checkpoint="", out="", quantise=True, lora_rank=4, rollouts="vllm")
+
+
 def test_every_merger_is_a_projector() -> None:
     names = ("visual.blocks.0.w", "visual.merger.w", "visual.deepstack_merger_list.0.w", "language_model.w")
     weights = {name: torch.nn.Parameter(torch.zeros(1)) for name in names}

@@ -90,6 +90,8 @@ def test_pixels_follow_energy_and_the_rest_is_dropped() -> None:
     assert allocate(energy, 1000, 2) == {("a", 0): 750, ("a", 1): 250}
     assert uniform(energy, 1000, 3) == {("a", 0): 333, ("a", 1): 333, ("b", 0): 333}
     assert allocate({}) == {} == uniform({})
+    # 1/5 and 4/5 of 1,310,720; a pixel less would show a page of 1024 x 1024 in 992 x 992, squares being 32 wide
+    assert allocate({("a", 0): 0.2, ("a", 1): 0.8}) == {("a", 0): 262_144, ("a", 1): 1_048_576}
 
 
 @st.composite

@@ -11,6 +11,7 @@ from conftest import KillAt, KilledError, RankedEngine
 from datasets import load_dataset
 from test_sampling import question
 from transformers import AutoModelForImageTextToText, AutoProcessor, TrainerCallback
+from transformers.quantizers.quantizers_utils import should_convert_module
 
 from vrag_nb.agent.actions import parse
 from vrag_nb.agent.encoding import ChatEncoder
@@ -22,7 +23,7 @@ from vrag_nb.learning.curves import read_log
 from vrag_nb.learning.experts import PrivilegedPlanner
 from vrag_nb.learning.sampled_data import read_conversation, write_dataset
 from vrag_nb.learning.sft import IGNORE, ConversationCollator, SFTSettings, load_rows, sft_trainer
-from vrag_nb.learning.trainers import train
+from vrag_nb.learning.trainers import WHOLE, train, widen_adapter
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +125,25 @@ def test_lora_trains_few_weights_and_saves_a_whole_model(tiny_vlm_folder: Path, 
     final = train(trainer)
     assert (final / "model.safetensors").is_file()
     AutoModelForImageTextToText.from_pretrained(final)
+
+
+def test_adapters_of_4_bit_weights_learn_in_32_bits_and_leave_the_tower_whole(
+    tiny_vlm_folder: Path, data: Path, tmp_path: Path
+) -> None:
+    model = sft_trainer(settings(tiny_vlm_folder, data, tmp_path, lora_rank=4)).model
+    learns = [weights for weights in model.parameters() if weights.requires_grad]
+    for weights in learns:
+        weights.data = weights.data.to(torch.bfloat16)  # as TRL does with what learns on weights of 4 bits
+    widen_adapter(model)
+    assert {weights.dtype for weights in learns} == {torch.bfloat16}  # whose own they are: refused
+    model.get_base_model().is_loaded_in_4bit = True
+    widen_adapter(model)
+    assert {weights.dtype for weights in learns} == {torch.float32}
+    names = [name for name, part in model.get_base_model().named_modules() if isinstance(part, torch.nn.Linear)]
+    made_small = [name for name in names if should_convert_module(name, WHOLE)]
+    assert made_small
+    assert all(name.startswith("model.language_model.") for name in made_small)
+    assert any(name.startswith("model.visual.") for name in names)
 
 
 class SaysFourBits(TrainerCallback):

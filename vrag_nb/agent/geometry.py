@@ -92,7 +92,8 @@ def shown_size(width: int, height: int, min_pixels: int, max_pixels: int, factor
         rows, columns = (
             side // factor for side in smart_resize(height, width, factor, budget.min_pixels, budget.max_pixels)
         )
-        if rows and columns and budget.least_tokens <= rows * columns <= budget.most_tokens:
+        stretched = max(rows, columns) >= MOST_STRETCHED * min(rows, columns)  # as the image itself need not be
+        if not stretched and budget.least_tokens <= rows * columns <= budget.most_tokens:
             return columns * factor, rows * factor
     rows, columns = _nearest_grid(width / height, budget.least_tokens, budget.most_tokens)
     return columns * factor, rows * factor

@@ -48,7 +48,9 @@ def allocate(energy: Mapping[Key, float], budget: int = BUDGET, top_k: int = TOP
     """
     chosen = sorted(energy, key=lambda key: -energy[key])[:top_k]
     whole = sum(energy[key] for key in chosen)
-    return {key: math.floor(budget * (energy[key] / whole)) for key in energy if key in chosen}
+    shares = {key: energy[key] / whole * budget for key in energy if key in chosen}
+    # What should be whole may come out a last bit below, and a pixel less can cost an image a row of squares.
+    return {key: math.floor(share * (1 + sys.float_info.epsilon * 16)) for key, share in shares.items()}
 
 
 def uniform(energy: Mapping[Key, float], budget: int = BUDGET, top_k: int = TOP_K) -> dict[Key, int]:

@@ -12,11 +12,13 @@ Published accuracies differ more by judge than by method (one set of predictions
 Kappa (Cohen 1960) is (p_o - p_e) / (1 - p_e): p_o the share of predictions with the same verdict, p_e what two judges
 with these shares of "right" would agree on by chance. 1 is full agreement, 0 chance, below 0 less than chance. It is
 undefined, None, where both judges give one and the same verdict throughout. Intervals are 95% percentile bootstrap
-intervals over predictions (pairs of verdicts); resamples in which kappa is undefined are left out of its interval.
+intervals over predictions (pairs of verdicts), or over questions where several predictions are of one; resamples in
+which kappa is undefined are left out of its interval.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -28,6 +30,8 @@ from vrag_nb.evaluation.report import estimate_text, markdown_table
 
 RULES = "rules (answers.is_correct)"
 Verdicts = Mapping[str, bool | None]  # by uid; None: the judge gave no verdict
+QuestionOf = Callable[[str], str]  # the question that a prediction answers, of its uid
+CELLS = ((True, True), (True, False), (False, True), (False, False))
 Many = Callable[[Sequence[Trajectory]], Sequence[float | Exception]]
 
 
@@ -47,9 +51,16 @@ class Agreement(BaseModel):
 
 
 def agreement(
-    first: Verdicts, second: Verdicts, names: tuple[str, str], seed: int = 0, samples: int = 2000
+    first: Verdicts,
+    second: Verdicts,
+    names: tuple[str, str],
+    seed: int = 0,
+    samples: int = 2000,
+    question_of: QuestionOf = str,
 ) -> Agreement:
     """The agreement of two judges, named `names`, on the predictions that both know, by uid.
+
+    question_of: where several predictions answer one question, as over seeds; they are resampled together.
 
     Raises ValueError when the two are not verdicts on the same predictions, or have one name.
     """
@@ -58,21 +69,24 @@ def agreement(
         raise ValueError(f"{names[0]} and {names[1]} judged different predictions: {len(odd)}, such as {odd[0]!r}")
     if names[0] == names[1]:
         raise ValueError(f"both judges are named {names[0]!r}: give each a name of its own")
-    pairs = [(first[uid], second[uid]) for uid in first]
-    judged = [pair for pair in pairs if None not in pair]
-    cells = np.array([judged.count(pair) for pair in ((True, True), (True, False), (False, True), (False, False))])
-    same, kappa = _intervals(cells, seed, samples)
+    tables: defaultdict[str, np.ndarray] = defaultdict(lambda: np.zeros(len(CELLS), int))  # of every question
+    for uid, one in first.items():
+        if one is not None and second[uid] is not None:
+            tables[question_of(uid)][CELLS.index((one, bool(second[uid])))] += 1
+    each = np.array([*tables.values()]).reshape(-1, len(CELLS))
+    cells = each.sum(0)
+    same, kappa = _intervals(each, seed, samples)
     return Agreement(
         first=names[0],
         second=names[1],
-        n=len(judged),
+        n=int(cells.sum()),
         both_right=int(cells[0]),
         only_first_right=int(cells[1]),
         only_second_right=int(cells[2]),
         both_wrong=int(cells[3]),
         same=same,
         kappa=kappa,
-        unjudged=len(pairs) - len(judged),
+        unjudged=len(first) - int(cells.sum()),
     )
 
 
@@ -87,9 +101,13 @@ def kappa_of(cells: np.ndarray) -> np.ndarray:
     return kappa
 
 
-def accuracy_by(verdicts: Verdicts, seed: int = 0) -> Interval:
-    """The share of right answers among those that the judge gave a verdict on."""
-    return share_interval([float(right) for right in verdicts.values() if right is not None], seed)
+def accuracy_by(verdicts: Verdicts, seed: int = 0, question_of: QuestionOf = str) -> Interval:
+    """The share of right answers among those that the judge gave a verdict on: the mean over questions, `n` of them."""
+    said: defaultdict[str, list[bool]] = defaultdict(list)
+    for uid, right in verdicts.items():
+        if right is not None:
+            said[question_of(uid)].append(right)
+    return share_interval([sum(of_one) / len(of_one) for of_one in said.values()], seed)
 
 
 def agreement_markdown(found: Sequence[Agreement]) -> str:
@@ -114,14 +132,16 @@ def judges_markdown(verdicts: Mapping[str, Verdicts], seed: int = 0) -> str:
     return markdown_table(["judge", "accuracy [95%]", "predictions", "no verdict"], rows) + "\n"
 
 
-def _intervals(cells: np.ndarray, seed: int, samples: int) -> tuple[Interval, Interval]:
-    """Of the share of equal verdicts and of kappa. Drawing pairs is drawing a table from a multinomial."""
-    n = int(cells.sum())
-    if not n:
+def _intervals(tables: np.ndarray, seed: int, samples: int) -> tuple[Interval, Interval]:
+    """Of the share of equal verdicts and of kappa, from a table of every question, (questions, 4)."""
+    if not len(tables):
         nothing = Interval(value=None, low=None, high=None, n=0)
         return nothing, nothing
-    drawn = np.random.default_rng(seed).multinomial(n, cells / n, samples)  # (samples, 4)
-    same = _interval((cells[0] + cells[3]) / n, (drawn[:, 0] + drawn[:, 3]) / n, n)
+    kinds, counts = np.unique(tables, axis=0, return_counts=True)  # questions alike are drawn together
+    drawn = np.random.default_rng(seed).multinomial(len(tables), counts / len(tables), samples) @ kinds  # (samples, 4)
+    cells = tables.sum(0)
+    n = int(cells.sum())
+    same = _interval((cells[0] + cells[3]) / n, (drawn[:, 0] + drawn[:, 3]) / drawn.sum(1), n)
     return same, _interval(float(kappa_of(cells)), kappa_of(drawn), n)
 
 

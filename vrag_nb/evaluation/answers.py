@@ -43,6 +43,9 @@ from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from itertools import product
 
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
 from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.records import Question
 
@@ -350,13 +353,8 @@ def list_parts(text: str, at_and: bool = True) -> list[str]:
 
 
 def _same_list(found: list[str], wanted: list[str], tolerance: float) -> bool:
-    """Rule 4; each part of the reference takes one part of the answer, exact ones first."""
+    """Rule 4; each part of the reference takes one part of the answer, in whichever way all of them find one."""
     if len(found) != len(wanted) or len(wanted) < 2:
         return False
-    left = list(found)
-    for part in sorted(wanted, key=lambda part: part not in left):
-        match = part if part in left else next((one for one in left if _agree(one, part, tolerance)), None)
-        if match is None:
-            return False
-        left.remove(match)
-    return True
+    agree = np.array([[one == part or _agree(one, part, tolerance) for one in found] for part in wanted])
+    return bool(agree[linear_sum_assignment(agree, maximize=True)].all())

@@ -82,15 +82,16 @@ def judges_table(results: Results) -> Table:
     rows: list[list[Cell]] = []
     for system in results.systems:
         for judge, (by_rules, said) in _both(system).items():
-            both = agreement(by_rules, said, (RULES, judge))
-            figures = (accuracy_by(by_rules), accuracy_by(said), both.same, both.kappa)
+            both = agreement(by_rules, said, (RULES, judge), question_of=_question)
+            accuracies = (accuracy_by(verdicts, question_of=_question) for verdicts in (by_rules, said))
+            figures = (*accuracies, both.same, both.kappa)
             rows.append([system.name, judge, *(one.model_dump(mode="json") for one in figures), both.n, both.unjudged])
     columns = [Column("system"), Column("judge"), Column("by the rules", "share"), Column("by the judge", "share")]
     columns += [Column("same verdict", "share"), Column("kappa", "number")]
     columns += [Column("judged", "count"), Column("no verdict", "count")]
     caption = (
         "What a judge model makes of the same answers. Kappa: Cohen's, 1 for full agreement and 0 for that of chance. "
-        "95% bootstrap intervals over answers."
+        "95% bootstrap intervals over questions."
     )
     return Table("judges", "A judge model beside the rules", caption, columns, rows)
 
@@ -105,6 +106,11 @@ def _both(system: SystemResult) -> dict[str, tuple[dict[str, bool | None], dict[
                 by_rules, said = found.setdefault(row["by"], ({}, {}))
                 by_rules[f"{place}/{row['uid']}"], said[f"{place}/{row['uid']}"] = bool(now["correct"]), row["judge"]
     return found
+
+
+def _question(answer: str) -> str:
+    """Its uid, of the key of an answer."""
+    return answer.partition("/")[2]
 
 
 def _judged_rows(folder: Path, system: str) -> list[dict[str, Any]]:

@@ -38,11 +38,18 @@ class ForwardActor:
     """Rolls out with `model` itself (unwrapped; a low-rank update's layers stay in)."""
 
     def __init__(
-        self, model: Any, processor: Any, max_new_tokens: int, batch_size: int, frame: Frame = "absolute"
+        self,
+        model: Any,
+        processor: Any,
+        max_new_tokens: int,
+        batch_size: int,
+        frame: Frame = "absolute",
+        prefix_cache_bytes: int = DEFAULT_PREFIX_BYTES,
     ) -> None:
         self.model: Any = model.get_base_model() if isinstance(model, PeftModel) else model
         self.processor, self.max_new_tokens, self.batch_size = processor, max_new_tokens, batch_size
         self.frame: Frame = frame
+        self.prefix_cache_bytes = prefix_cache_bytes
         self._policies: dict[float, TransformersPolicy] = {}
 
     def policy(self, temperature: float) -> Policy:
@@ -55,7 +62,7 @@ class ForwardActor:
                 batch_size=self.batch_size,
                 frame=self.frame,
                 vision_cache_bytes=DEFAULT_CACHE_BYTES,
-                prefix_cache_bytes=DEFAULT_PREFIX_BYTES,
+                prefix_cache_bytes=self.prefix_cache_bytes,
             )
         return self._policies[temperature]
 

@@ -166,7 +166,8 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
             )
         model = self.accelerator.unwrap_model(self.model)
         processor, tokens = self.processing_class, settings.max_new_tokens
-        return ForwardActor(model, processor, tokens, settings.rollout_batch, settings.frame)
+        cached = settings.prefix_cache_bytes
+        return ForwardActor(model, processor, tokens, settings.rollout_batch, settings.frame, cached)
 
     def _act(self, questions: Sequence[Question], temperature: float, seed: int = 0) -> list[Trajectory]:
         """A trajectory for each question, in order."""
@@ -423,10 +424,11 @@ def grpo_trainer(
             "questions_per_step, or give more"
         )
     processor = AutoProcessor.from_pretrained(settings.checkpoint)
+    args = trl_arguments(settings, trajectories, bool(dev_questions))  # first: with ZeRO-3 weights are loaded in parts
     rows = [{"prompt": [{"role": "user", "content": one.query}], "uid": one.uid} for one in questions]
     return MultiTurnGRPOTrainer(
         model=settings.load(),
-        args=trl_arguments(settings, trajectories, bool(dev_questions)),
+        args=args,
         train_dataset=Dataset.from_list(rows),
         eval_dataset=Dataset.from_list(rows[:1]) if dev_questions else None,  # asked for by transformers, not used
         peft_config=settings.adapter(),

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 from trl import GRPOConfig
 
+from vrag_nb.agent.decoding import DEFAULT_PREFIX_BYTES
 from vrag_nb.learning.segments import Algorithm
 from vrag_nb.learning.trainers import ModelSettings, trainer_arguments
 
@@ -21,7 +22,9 @@ class GRPOSettings(ModelSettings):
     same trajectories; save_steps and steps are multiples of it. validate_every: steps between greedy rollouts of the
     development questions. algorithm: grpo, gspo or ggpo; the last wants VimRAG's trajectories. rollouts: who acts
     (`learning.actors`), the model in training itself or a vLLM engine on the same card, which may take the share
-    `vllm_memory` of its memory; weights that lie in parts on several cards want the latter.
+    `vllm_memory` of its memory; weights that lie in parts on several cards want the latter, and weights of 4 bits
+    cannot be given to it. prefix_cache_bytes: memory in which the former keeps what it has read of trajectories from
+    one turn to the next; a token of Qwen2.5-VL-3B takes 36 KiB.
     """
 
     out: str
@@ -41,6 +44,7 @@ class GRPOSettings(ModelSettings):
     rollout_batch: int = Field(default=16, ge=1)
     rollouts: Literal["transformers", "vllm"] = "transformers"
     vllm_memory: float = Field(default=0.3, gt=0, le=1)
+    prefix_cache_bytes: int = Field(default=DEFAULT_PREFIX_BYTES, ge=0)
     validate_every: int = Field(default=10, ge=1)
     save_steps: int = Field(default=25, ge=1)
     report_to: list[str] = Field(default_factory=list)
@@ -52,6 +56,14 @@ class GRPOSettings(ModelSettings):
         for name, count in (("save_steps", self.save_steps), ("steps", self.steps)):
             if count % self.iterations:
                 raise ValueError(f"{name} {count} is no multiple of iterations {self.iterations}: make it one")
+        return self
+
+    @model_validator(mode="after")
+    def _engine_takes_the_weights(self) -> GRPOSettings:
+        if self.quantise and self.rollouts == "vllm":
+            raise ValueError(
+                "rollouts: vllm cannot be given weights of 4 bits: set quantise: false, or rollouts: transformers"
+            )
         return self
 
     @property

@@ -20,5 +20,6 @@ class QuestionOrder(RepeatSampler):
         self.first_seed, self.epoch = seed, epoch
 
     def __iter__(self) -> Iterator[int]:
-        self.generator.manual_seed(self.first_seed + self.epoch())
+        # Far apart: else the second epoch of one seed is the first of the next, which counts as another run.
+        self.generator.manual_seed(self.first_seed * 1_000_003 + self.epoch())
         yield from super().__iter__()

@@ -134,9 +134,10 @@ def sft_trainer(settings: SFTSettings, callbacks: Sequence[TrainerCallback] = ()
     if too_long:
         print(f"{too_long} trajectories have more than {settings.max_length} tokens and are left out")
     collator = ConversationCollator(encoder, settings.frame)
+    args = _arguments(settings)  # first: with ZeRO-3 weights are loaded in parts
     trainer = ResumableTrainer(
         model=settings.load(),
-        args=_arguments(settings),
+        args=args,
         train_dataset=rows,
         processing_class=processor,
         data_collator=collator,

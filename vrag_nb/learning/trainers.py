@@ -27,6 +27,8 @@ for _name in ("gradient_checkpointing", "is_gradient_checkpointing"):
 
 FINAL = "final"  # below a run's folder: what it ended with
 ADAPTER = "adapter"  # beside it, of a run on weights of 4 bits: what it trained
+# What QLoRA leaves as it is: small print must look to the adapter as it does to the model that is served.
+WHOLE = ["model.visual", "lm_head"]
 PATIENCE = timedelta(minutes=30)  # for the slowest process, as in transformers; 10 where a card's group has no other
 
 
@@ -34,8 +36,9 @@ class ModelSettings(BaseModel):
     """Which weights a training run starts from and which of them learn.
 
     lora_rank 0 trains all weights that are not frozen. quantise: load the base in 4 bits (QLoRA; needs a CUDA card and
-    bitsandbytes). dtype: of the loaded weights; on a CUDA card float32 ones are trained under bfloat16 autocast. frame:
-    in which the model counts boxes, as of its policy (`agent.policy.Frame`).
+    bitsandbytes), all but the vision tower and the output head. dtype: of the loaded weights; on a CUDA card float32
+    ones are trained under bfloat16 autocast. frame: in which the model counts boxes, as of its policy
+    (`agent.policy.Frame`).
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -60,7 +63,10 @@ class ModelSettings(BaseModel):
             from transformers import BitsAndBytesConfig
 
             options["quantization_config"] = BitsAndBytesConfig(
-                load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.bfloat16
+                load_in_4bit=True,
+                bnb_4bit_quant_type="nf4",
+                bnb_4bit_compute_dtype=torch.bfloat16,
+                llm_int8_skip_modules=WHOLE,
             )
         model = AutoModelForImageTextToText.from_pretrained(self.checkpoint, **options)
         freeze(model, self.freeze_vision, self.freeze_projector)
@@ -119,10 +125,20 @@ def train(trainer: Any) -> Path:
     with alone_in(out) if trainer.is_world_process_zero() else nullcontext():
         if _steps_of(out / FINAL) == trainer.args.max_steps:
             return out / FINAL
+        widen_adapter(trainer.model)
         _check_precision(trainer)
         with flushed_denormals():
             trainer.train(resume_from_checkpoint=_last_checkpoint(out))
         return _save(trainer, out)
+
+
+def widen_adapter(model: Any) -> None:
+    """Low-rank updates of a base of 4 bits in float32 again, before there is an optimiser: TRL makes them bfloat16,
+    which would round steps away."""
+    if getattr(model, "is_loaded_in_4bit", False):
+        for weights in model.parameters():
+            if weights.requires_grad and weights.dtype == torch.bfloat16:
+                weights.data = weights.data.float()
 
 
 def _check_precision(trainer: Any) -> None:

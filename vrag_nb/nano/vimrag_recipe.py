@@ -112,7 +112,7 @@ def repeat(start: Path, out: Path, seconds: float, seed: int) -> Path:
     """What is asked and what is remembered is said again exactly: the folder of the weights."""
     schedule = Schedule(seconds, muon_lr=1e-3, adamw_lr=3e-4, decay=0.8)
     teaching = Teaching(vision="nothing", looking_weights=QUIETLY, decision_weight=0.5, thought_weight=1.0)
-    return _teach(_loaded(start), out / "repeated", lessons(Recipe(seed=seed), (6, 16, 1, 4)), schedule, teaching, seed)
+    return _teach(_loaded(start), out / "repeated", lessons(Recipe(seed=seed), (6, 8, 1, 4)), schedule, teaching, seed)
 
 
 def _loaded(start: Path) -> Qwen2_5_VLForConditionalGeneration:
