@@ -415,7 +415,9 @@ class FakeEngine:
         self.model, self.options, self.syncs = model, options, 0
         self.own = TransformersPolicy(copy.deepcopy(model), processing_class, temperature=1.0, max_new_tokens=6)
         self.llm, self.forgotten = self, 0
-        self.llm_engine = SimpleNamespace(reset_encoder_cache=self._forget)
+        config = SimpleNamespace(logprobs_mode="processed_logprobs")  # as TRL makes it
+        self.llm_engine = SimpleNamespace(reset_encoder_cache=self._forget, model_config=config)
+        self.said: dict[tuple[int, ...], list[float]] = {}  # a turn's log-probabilities, raw, by its token ids
 
     def _forget(self) -> None:
         self.forgotten += 1
@@ -436,6 +438,7 @@ class FakeEngine:
             ids += [token] * (encoder.image_tokens(next(waiting)) if token == encoder.image_pad else 1)
         self.own.temperature = params.temperature
         [made] = self.own._run([Encoded(ids, [False] * len(ids), shown)], [params.seed or 0])
+        self.said[tuple(made.token_ids)] = made.logprobs
         steps = [{token: SimpleNamespace(logprob=p)} for token, p in zip(made.token_ids, made.logprobs, strict=True)]
         said = SimpleNamespace(token_ids=made.token_ids, logprobs=steps, text=made.text, finish_reason="length")
         return SimpleNamespace(prompt_token_ids=ids, outputs=[said])
@@ -459,7 +462,9 @@ def test_an_engine_beside_the_model_acts_with_its_weights(
         batch = one._generate_and_score_completions(rows)
         again = one._all_logps(one.model, batch)
         mask = (batch["completion_mask"] * batch["tool_mask"]).bool()
-        said = [[logprob for turn in found.turns for logprob in turn.logprobs] for found in one.trajectories]
+        turns = [found.turns for found in one.trajectories]
+        assert not any(turn.logprobs for played in turns for turn in played)  # they would be after temperature and bans
+        said = [[logprob for turn in played for logprob in engine.said[tuple(turn.token_ids)]] for played in turns]
         for row, logprobs in zip(rows_of(one, batch), said, strict=True):
             assert (again[row][mask[row]] - torch.tensor(logprobs)).abs().max() < 1e-4
         one._generate_and_score_completions(rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import re
 import subprocess
 import tomllib
@@ -51,6 +52,19 @@ def test_the_lock_has_exact_public_versions_and_no_address() -> None:
 def test_the_gpu_extra_stays_out_of_the_lock() -> None:
     gpu = {canonicalize_name(Requirement(text).name) for text in PROJECT["optional-dependencies"]["gpu"]}
     assert not gpu & locked().keys()
+
+
+def test_the_gpu_extra_has_a_vllm_that_trl_supports_and_no_second_faiss() -> None:
+    gpu = {one.name: one for one in map(Requirement, PROJECT["optional-dependencies"]["gpu"])}
+    assert "faiss-gpu" not in gpu, "it writes the same files as faiss-cpu"
+    trl = importlib.util.find_spec("trl")
+    assert trl is not None
+    assert trl.origin is not None
+    source = Path(trl.origin).with_name("import_utils.py").read_text(encoding="utf-8")
+    found = re.search(r'Version\("([\d.]+)"\) <= _vllm_base_version <= Version\("([\d.]+)"\)', source)
+    assert found is not None
+    first, last = sorted(Version(one.version) for one in gpu["vllm"].specifier)
+    assert Version(found[1]) <= first < last <= Version(found[2])
 
 
 def test_environment_yml_installs_the_lock_on_a_python_the_project_allows() -> None:

@@ -836,6 +836,8 @@ def test_vllm_gets_one_placeholder_per_image(
     assert first.text == second.text == "<answer>1</answer>"
     assert "weights" in policy.identity, "other weights by the same name are another policy"
     assert (first.token_ids, first.logprobs, first.finish_reason) == ([7, 8], [-0.5, -0.5], "action")
+    assert llm.params[0].logprobs == 0
+    assert (llm.options["logprobs_mode"], "mm_processor_kwargs" in llm.options) == ("raw_logprobs", False)
     assert llm.prompts[1]["prompt_token_ids"].count(encoder.image_pad) == 2
     assert [image.size for image in llm.prompts[1]["multi_modal_data"]["image"]] == [(84, 28), (140, 28)]
     assert "multi_modal_data" not in llm.prompts[0]
@@ -870,6 +872,38 @@ def test_vllm_gets_earlier_boxes_in_the_models_frame(
     policy.generate([[user(picture((84, 28))), box, user("And?")]])
     assert policy._llm is not None
     assert "<bbox>[0, 500, 1000, 1000]</bbox>" in encoder.tokenizer.decode(policy._llm.prompts[0]["prompt_token_ids"])
+
+
+def test_vllm_reserves_memory_for_the_largest_image_that_it_is_told_of(
+    tiny_vlm_folder: Path, encoder: ChatEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = SimpleNamespace(LLM=FakeLLM, SamplingParams=lambda **options: SimpleNamespace(**options))
+    monkeypatch.setitem(sys.modules, "vllm", fake)
+    llm: Any = VLLMPolicy(tiny_vlm_folder, max_pixels=401408, gpu_memory_utilization=0.6)._llm
+    assert llm.options["mm_processor_kwargs"] == {"max_pixels": 401408}
+    assert llm.options["gpu_memory_utilization"] == 0.6
+    with pytest.raises(ValueError, match="the engine is there already: max_pixels cannot be set"):
+        VLLMPolicy(tiny_vlm_folder, max_pixels=401408, engine=FakeLLM(pad=encoder.image_pad))
+
+
+@pytest.mark.parametrize("mode", ["raw_logprobs", "processed_logprobs", "raw_logits", None])
+def test_only_an_engine_in_raw_mode_tells_log_probabilities(
+    tiny_vlm_folder: Path, encoder: ChatEncoder, monkeypatch: pytest.MonkeyPatch, mode: str | None
+) -> None:
+    """Processed ones are after temperature and bans, which is not what a generation promises."""
+    fake = SimpleNamespace(LLM=FakeLLM, SamplingParams=lambda **options: SimpleNamespace(**options))
+    monkeypatch.setitem(sys.modules, "vllm", fake)
+    engine: Any = FakeLLM(pad=encoder.image_pad)
+    if mode is not None:
+        engine.llm_engine = SimpleNamespace(model_config=SimpleNamespace(logprobs_mode=mode))
+    policies = [VLLMPolicy(tiny_vlm_folder, engine=engine)]
+    if mode is not None:
+        policies.append(VLLMPolicy(tiny_vlm_folder, logprobs_mode=mode, pad=encoder.image_pad))
+    for policy in policies:
+        [said] = policy.generate([SHORT])
+        assert said.token_ids == [7, 8]
+        assert said.logprobs == ([-0.5, -0.5] if mode == "raw_logprobs" else [])
+        assert policy._llm.params[0].logprobs == (0 if mode == "raw_logprobs" else None)
 
 
 def test_without_vllm_the_error_says_what_to_do(tiny_vlm_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

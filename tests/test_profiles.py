@@ -11,6 +11,7 @@ from typing import Any, get_args
 
 import pymupdf
 import pytest
+import yaml
 from conftest import RankedEngine, ScriptedPolicy, make_question
 from PIL import Image
 
@@ -207,6 +208,43 @@ def test_policies_and_options_come_from_the_profile(file: Path, tiny_vlm_folder:
     assert load_profile("tiny", file).load_policy().max_new_tokens == 7
     with pytest.raises(ProfileError, match=r"profile odd, field policy\.options: .*'a'"):
         load_profile("odd", file).load_policy()
+
+
+def test_a_factor_other_than_the_models_is_an_error_at_once(file: Path, tiny_vlm_folder: Path) -> None:
+    options = "{max_new_tokens: 7, dtype: float32}"
+    policy = f"{{kind: transformers, checkpoint: {tiny_vlm_folder}, options: {options}}}"
+    agent = "{factor: 32, min_pixels: 262144, max_pixels: 524288}"
+    add(
+        file,
+        f"  wide:\n    extends: base\n    policy: {policy}\n    agent: {agent}\n"
+        f"    learning: {{base: {tiny_vlm_folder}, sampling: {{experts: {{e: {{policy: {policy}}}}}}}}}\n",
+    )
+    words = r"profile wide, field agent\.factor: the agent's factor is 32, .* is 28 pixels wide: set factor to 28"
+    wide = load_profile("wide", file)
+    loads = (wide.load_policy, lambda: wide.load_policy(tiny_vlm_folder), lambda: wide.load_expert("e", []))
+    for load in loads:
+        with pytest.raises(ProfileError, match=words):
+            load()
+
+
+def test_the_row_of_the_readme_for_models_that_count_in_thousandths_is_a_profile(file: Path) -> None:
+    [row] = [one for one in (REPOSITORY / "README.md").read_text().splitlines() if "as Qwen3-VL does" in one]
+    policy, agent = (yaml.safe_load(found) for found in re.findall(r"`((?:policy|agent): .*?\})`", row))
+    fields = {"extends": "base", **policy, **agent}
+    add(file, f"  thousandths: {json.dumps(fields)}\n")
+    settings = load_profile("thousandths", file).settings()
+    assert load_profile("thousandths", file).frame == "normalised-1000"
+    assert {side % 32 for side in settings.budget.size(1500, 844)} == {0}
+    assert settings.budget.least_tokens * 2 == settings.budget.most_tokens == 512
+
+
+@pytest.mark.parametrize("name", ["3b-1gpu", "7b", "3b-1gpu-served", "7b-served"])
+def test_vllm_in_this_process_takes_what_the_agent_shows(name: str) -> None:
+    profile = load_profile(name)
+    acting = profile.learning.acting if profile.learning else None
+    parts = [part for part in (profile.policy, acting) if part is not None and part.kind == "vllm"]
+    assert parts
+    assert all(part.options["max_pixels"] == profile.agent.max_pixels for part in parts)
 
 
 def test_a_policy_of_ones_own_is_named_by_its_class(

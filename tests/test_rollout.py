@@ -7,7 +7,10 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from conftest import RankedEngine, ScriptedPolicy, make_question
@@ -17,6 +20,8 @@ from vrag_nb.agent.policy import Conversation, Generation, turn_seed
 from vrag_nb.agent.rollout import _Job, _threaded, rollout
 from vrag_nb.agent.task_settings import Settings
 from vrag_nb.agent.trajectory import TrajectoryLog, read_trajectories
+from vrag_nb.agent.vimrag import VimRAG
+from vrag_nb.agent.vrag import VRAG
 from vrag_nb.folder_lock import FolderInUseError, alone_in
 
 QUESTIONS = [make_question(f"q{i}", f"number {i}") for i in range(12)]
@@ -145,6 +150,29 @@ def test_groups_of_samples(environment: Environment) -> None:
     assert len(set(policy.seeds)) == len(policy.seeds)  # every turn of every sample draws anew
     assert turn_seed(0, "q0#0", 0) in policy.seeds
     assert turn_seed(1, "q0#0", 0) not in policy.seeds
+
+
+@pytest.mark.parametrize("factor", [28, 32])
+def test_a_factor_that_is_not_the_models_is_refused_at_once(tiny_corpus: Path, factor: int) -> None:
+    """Where the model's are known; no single question would be answered."""
+    settings = Settings(factor=factor, min_pixels=4 * factor**2, max_pixels=40 * factor**2)
+    policy, engine = ScriptedPolicy(["<answer>1</answer>"]), RankedEngine()
+    environment = Environment(engine, tiny_corpus, settings, "nano")
+    [found] = rollout(policy, environment, QUESTIONS[:1], progress=False)
+    assert found.answer == "1"
+    policy.encoder = SimpleNamespace(factor=60 - factor)  # type: ignore[attr-defined]
+    words = rf"the agent's factor is {factor}, .* of scripted is {60 - factor} pixels wide: set factor to {60 - factor}"
+    options = settings.model_dump(include={"factor", "min_pixels", "max_pixels"})
+    asked: list[Callable[[], Any]] = [
+        lambda: rollout(policy, environment, QUESTIONS[:1], progress=False),
+        lambda: VRAG(policy, engine, tiny_corpus, "nano", **options),
+        lambda: VimRAG(policy=policy, engine=engine, corpus=tiny_corpus, **options),
+    ]
+    for ask in asked:
+        with pytest.raises(ValueError, match=words):
+            ask()
+    policy.encoder.factor = factor  # type: ignore[attr-defined]
+    assert VRAG(policy, engine, tiny_corpus, "nano", **options).ask("What?").answer == "1"
 
 
 def test_shared_uids_are_refused(environment: Environment) -> None:

@@ -19,12 +19,13 @@ import pytest
 from pydantic import ValidationError
 from rich.console import Console
 from test_runs import PARAMETERS, write_notebook
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
 
 from vrag_nb import run_plan
 from vrag_nb.paths import REPOSITORY
 from vrag_nb.profile_files import ProfileError, first_problem
 from vrag_nb.profiles import Profile, load_profile
-from vrag_nb.run_plan import load_run, plan_run
+from vrag_nb.run_plan import load_run, plan_run, server_places
 from vrag_nb.runs import RunError, execute_run
 from vrag_nb.servers import guard
 from vrag_nb.servers.addresses import named_servers, with_addresses
@@ -47,6 +48,20 @@ class Answer(http.server.BaseHTTPRequestHandler):
         self.send_response(200)
         self.end_headers()
         self.wfile.write(json.dumps({"pids": [os.getpid(), child.pid], "environment": dict(os.environ)}).encode())
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Answer).serve_forever()
+"""
+# Is healthy when asked the second time; notes which of its kind had been started when it was last asked.
+PATIENT = """
+import http.server, pathlib, sys
+here, name = pathlib.Path(sys.argv[2]), sys.argv[3]
+(here / name).touch()
+class Answer(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        asked = here / f"{name} was asked"
+        asked.write_text(",".join(sorted(one.name for one in here.iterdir() if " " not in one.name)))
+        self.send_response(200 if (here / f"{name} is ready").exists() else 503)
+        (here / f"{name} is ready").touch()
+        self.end_headers()
 http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Answer).serve_forever()
 """
 SLEEPS = "import time; print('thinking', flush=True); time.sleep(600)"
@@ -131,6 +146,47 @@ def test_stopping_ends_children_that_left_the_group_and_ignore_sigterm(tmp_path:
         pids = ask()["pids"]
         assert all(map(alive, pids))
     assert not any(map(alive, pids))
+
+
+def test_a_server_is_started_once_the_one_declared_before_it_answers(tmp_path: Path) -> None:
+    (script := tmp_path / "patient.py").write_text(PATIENT)
+    (here := tmp_path / "here").mkdir()
+    names = ("search", "policy")  # not in the order of the alphabet
+    parts = {name: part("{python}", str(script), "{port}", str(here), name) for name in names}
+    said = io.StringIO()
+    with servers(tmp_path, said, **parts) as started:
+        started.provide("any")
+        assert {name: (here / f"{name} was asked").read_text() for name in names} == {
+            "search": "search",
+            "policy": "policy,search",
+        }
+    told = re.findall(r"server (\w+): (starting|healthy)", said.getvalue())
+    assert told == [(name, what) for name in names for what in ("starting", "healthy")]
+
+
+def test_after_one_that_fails_none_is_started(tmp_path: Path, talks: Path) -> None:
+    first, last = part("{python}", str(talks), "{port}"), part("{python}", str(talks), "{port}")
+    with servers(tmp_path, policy=first, broken=part("false"), last=last) as started:
+        with pytest.raises(ServerError, match="server broken ended with exit code 1"):
+            started.provide("any")
+        pids = ask()["pids"]
+        assert not (tmp_path / "servers" / "last.log").exists()
+    assert gone(pids)
+    assert "VRAG_SERVER_POLICY_URL" not in os.environ
+
+
+@pytest.mark.parametrize("run", ["3b-1gpu", "7b", "7b-trained"])
+def test_vllm_is_started_last_and_reserves_memory_for_what_the_agent_shows(run: str) -> None:
+    one = load_run(run)
+    assert list(one.servers) == ["search", "policy"]
+    agent = load_profile(one.profile).agent
+    command, _ = one.servers["policy"].filled(server_places(load_profile(one.profile), one, Path("runs.yaml")), 81)
+    options = json.loads(command[command.index("--mm-processor-kwargs") + 1])
+    assert options == {"max_pixels": agent.max_pixels}
+    for size in ((1500, 844), (1240, 1755), (4000, 30), (30, 4000), (20, 20), (700, 700)):
+        width, height = agent.budget.size(*size)
+        again = smart_resize(height, width, agent.factor, 4 * 784, options["max_pixels"])  # Qwen2.5-VL's min_pixels
+        assert again == (height, width)
 
 
 @pytest.mark.parametrize("run", ["3b-1gpu", "7b"])

@@ -224,7 +224,8 @@ class Profile(Part):
     def load_policy(self, checkpoint: str | Path | None = None) -> Policy:
         """The model that acts, or another `checkpoint` in its place, run as `learning.acting` says.
 
-        Raises ProfileError when a checkpoint, key or server is not there or an option is unknown.
+        Raises ProfileError when a checkpoint, key or server is not there, an option is unknown, or `agent.factor`
+        is not the model's.
         """
         if not checkpoint:
             return self._policy("policy", self.policy)
@@ -260,9 +261,19 @@ class Profile(Part):
             raise ProfileError(f"profile {self.name}, field {field}: {error}") from error
         except (ValueError, OSError, ImportError) as error:
             raise ProfileError(f"profile {self.name}, field {field}: {str(error).splitlines()[0]}") from error
+        self._check_factor(policy)
         if part.kind not in POLICIES:
             policy.declared = {**part.model_dump(mode="json"), **weights_identity(checkpoint)}
         return policy
+
+    def _check_factor(self, policy: Policy) -> None:
+        from vrag_nb.agent.policy import check_factor
+
+        try:
+            check_factor(policy, self.agent.factor)
+        except ValueError as error:
+            policy.close()
+            raise ProfileError(f"profile {self.name}, field agent.factor: {error}") from error
 
     def settings(self) -> Settings:
         """What VRAG's task is: the `agent` part without the prompt. Raises ProfileError for another kind of agent, or

@@ -235,8 +235,9 @@ def _own_file(profile: Profile, name: str) -> Path | str:
 
 def server_places(profile: Profile, run: Run, path: Path) -> dict[str, Path | str]:
     """What a server's placeholders mean: a checkpoint's folder with its whole path, a hub id as it is. `model`: the
-    name that the profile's policy asks an endpoint for."""
+    name that the profile's policy asks an endpoint for. `max_pixels`: of an image that the profile's agent shows."""
     about: dict[str, Path | str] = {"profile": run.profile, "profiles_file": path, "model": profile.policy.checkpoint}
+    about["max_pixels"] = str(profile.agent.max_pixels)
     return {**_files_of(profile, run), **profile.checkpoint_folders, **about}
 
 

@@ -102,7 +102,8 @@ class Generation:
     text: up to and including the first closing action tag, boxes in shown pixels.
     token_ids: the generated ids, from the first to the one that completed that tag (or the end-of-turn token, which is
         then included); decoded they begin with what the model wrote. Empty for policies that work on text.
-    logprobs: for each id, the model's log-probability at temperature 1, before any truncation of the distribution.
+    logprobs: for each id, the model's log-probability at temperature 1, before any truncation of the distribution;
+        empty where these are not known.
     finish_reason: "action" (a closing action tag), "stop" (end of turn), "length" (token limit), "error".
     prompt_tokens: length of the prompt in tokens, image tokens included; 0 where unknown.
     redrawn: whether its box was drawn by another model, which was asked; None where none was.
@@ -144,6 +145,19 @@ def check_frame(frame: str) -> None:
     """Raises ValueError for one that is none of `Frame`."""
     if frame not in get_args(Frame):
         raise ValueError(f"frame is {frame!r}: one of {', '.join(get_args(Frame))}")
+
+
+def check_factor(policy: Policy, factor: int) -> None:
+    """Raises ValueError where an agent's `factor`, the side of an image token in pixels, is not its model's.
+
+    The model's is known of a policy with a `ChatEncoder` as `encoder`; an endpoint's nobody can ask.
+    """
+    own = getattr(getattr(policy, "encoder", None), "factor", None)
+    if isinstance(own, int) and own != factor:
+        raise ValueError(
+            f"the agent's factor is {factor}, and an image token of {policy.name} is {own} pixels wide: "
+            f"set factor to {own}, and min_pixels and max_pixels to multiples of {own**2}"
+        )
 
 
 class Policy(ABC):

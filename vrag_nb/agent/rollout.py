@@ -24,7 +24,8 @@ from typing import Protocol, TypeVar
 
 from tqdm.auto import tqdm
 
-from vrag_nb.agent.policy import Conversation, Generation, Policy, generate_safely, turn_seed
+from vrag_nb.agent.policy import Conversation, Generation, Policy, check_factor, generate_safely, turn_seed
+from vrag_nb.agent.task_settings import Task
 from vrag_nb.agent.trajectory import Trajectory, TrajectoryLog, Turn
 from vrag_nb.folder_lock import alone_in
 from vrag_nb.records import Question
@@ -75,12 +76,14 @@ def rollout(
     out: JSON lines file, appended to as sessions finish and resumed from. samples: trajectories per question; with
     more than one, uids are `{uid}#{sample}`. A question that reads differently now is asked anew; that `out` is of the
     same policy, environment and seed is for the caller to see to. seed: of the sampling. retry_errors: do again what
-    `out` holds as errors. Raises ValueError when two questions share a uid, FolderInUseError where another process
-    writes to `out`.
+    `out` holds as errors. Raises ValueError when two questions share a uid or the environment's factor is not
+    the policy's, FolderInUseError where another process writes to `out`.
     """
     jobs = [job for question in questions for job in _jobs(question, samples)]
     if len({job.uid for job in jobs}) < len(jobs):
         raise ValueError("two questions share a uid; uids must be unique within one rollout")
+    if isinstance(settings := getattr(environment, "settings", None), Task):  # a world of one's own may have none
+        check_factor(policy, settings.factor)
     drive = _batched if policy.batched else _threaded
     with alone_in(out) if out is not None else nullcontext():
         log = TrajectoryLog(out) if out is not None else None

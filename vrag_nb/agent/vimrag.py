@@ -24,7 +24,7 @@ from vrag_nb.agent.memory_records import Offered, Remembered, Reply
 from vrag_nb.agent.memory_session import MemorySession
 from vrag_nb.agent.openai_policy import OpenAIPolicy
 from vrag_nb.agent.pages import Pages
-from vrag_nb.agent.policy import Policy, generate_safely, turn_seed
+from vrag_nb.agent.policy import Policy, check_factor, generate_safely, turn_seed
 from vrag_nb.agent.search_client import SearchClient
 from vrag_nb.agent.searching import Engine
 from vrag_nb.agent.task_settings import MemorySettings
@@ -69,7 +69,8 @@ class VimRAG:
     model_options say nothing else; or a `policy`. search_url, search_token: of a search server;
     or an `engine` and a `corpus` (a prepared folder or an open store; with a server it spares fetching the pages).
     prompt: a template's name or path. Further options are those of `MemorySettings` (memory, max_steps, top_k, ...).
-    Raises ValueError where a part is missing or the key's variable is not set, and what `MemoryEnvironment` raises.
+    Raises ValueError where a part is missing, the key's variable is not set or the factor is not the policy's, and what
+    `MemoryEnvironment` raises.
     """
 
     def __init__(
@@ -105,6 +106,7 @@ class VimRAG:
             enable_thinking=enable_thinking,
             **{**MODEL_OPTIONS, **(model_options or {})},
         )
+        check_factor(self.policy, self.environment.settings.factor)
         self.seed = seed
 
     def run(self, question: str | Mapping[str, Any] | Question) -> Generator[Event, None, Trajectory]:

@@ -18,7 +18,7 @@ from PIL import Image as PILImage
 from vrag_nb.agent.environment import Environment
 from vrag_nb.agent.observers import Session
 from vrag_nb.agent.pages import Pages, PageStore
-from vrag_nb.agent.policy import Policy, generate_safely, turn_seed
+from vrag_nb.agent.policy import Policy, check_factor, generate_safely, turn_seed
 from vrag_nb.agent.searching import Engine
 from vrag_nb.agent.task_settings import Settings
 from vrag_nb.agent.trajectory import Observation, Trajectory, Turn
@@ -48,7 +48,8 @@ class VRAG:
     """A policy, a search engine and a corpus, ready to be asked.
 
     corpus: a prepared folder. prompt: a template's name or path. Options are those of `observers.Settings`
-    (max_turns, top_k, padding, min_pixels, max_pixels, ...). Raises what `Environment` raises.
+    (max_turns, top_k, padding, min_pixels, max_pixels, ...). Raises what `Environment` raises, and ValueError for a
+    factor that is not the policy's.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class VRAG:
         pages = PageStore(Path(corpus)) if isinstance(corpus, str | Path) else corpus
         self.policy, self.seed = policy, seed
         self.environment = Environment(engine, pages, Settings(**settings), prompt)
+        check_factor(policy, self.environment.settings.factor)
 
     def run(self, question: str | Mapping[str, Any] | Question) -> Iterator[Event]:
         """The events of one question as they happen; the last one is `end`.

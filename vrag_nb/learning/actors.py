@@ -5,7 +5,8 @@
 - `EngineActor`: TRL's colocated vLLM engine, one a process, on the same card. Before the rollouts of a step it is given
   the weights, gathered where they lie in parts (DeepSpeed ZeRO-3, FSDP) and with a low-rank update merged in.
 
-Both give token ids; the log-probabilities that an update weighs are recomputed in training either way.
+Both give token ids; the log-probabilities that an update weighs are recomputed in training either way. Those of TRL's
+engine, taken after temperature and bans, are not recorded.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ ServerName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
 
 class ServerPart(Part):
     """A server of a run. In `command` and `health`, {port}, {url}, {python} (this one), {profile}, {profiles_file},
-    {policy} (a folder or hub id), {model} (the name the policy asks for), {base}, {index}, {corpus}, {retriever} and
-    {results} are filled in.
+    {policy} (a folder or hub id), {model} (the name the policy asks for), {max_pixels} (of an image that the agent
+    shows), {base}, {index}, {corpus}, {retriever} and {results} are filled in.
 
     health: the address that answers 200 when it is ready. port: a free one unless given. start_limit, stop_limit:
     seconds until it must be healthy, and between SIGTERM and SIGKILL. variables: set for it. pass_on: variables with

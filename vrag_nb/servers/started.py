@@ -13,6 +13,10 @@ as VRAG_SERVER_POLICY_URL, and a profile says `base_url: "{servers.policy.url}/v
 so nothing becomes out of date when it changes. **One's own server**, perhaps on another machine: set that variable, and
 the run starts none.
 
+Servers start one after the other, in the order in which they are declared, each when the one before is healthy: what
+others allocate on its card while vLLM starts, it counts as its own, and has so much less of a cache for keys and
+values. What shares a card with it is therefore declared before it.
+
 A server runs while notebooks that need it are executed, one after the other, and is stopped when one follows that does
 not: a model that is served and a model that is trained need not share a GPU. What it prints goes to
 `{results}/servers/NAME.log`; that of the start before stays as `NAME.previous.log`. When it ends too early or does not
@@ -60,7 +64,7 @@ class Servers:
     def provide(self, notebook: str) -> None:
         """Stop the servers that `notebook` does not need and have those running that it does.
 
-        Raises ServerError for one that ended or does not become healthy.
+        Raises ServerError for one that ended or does not become healthy; those after it are then not started.
         """
         needed = [one for one in self._servers.values() if needs(one.part, notebook)]
         self._stop([one for one in self._servers.values() if one.running and one not in needed])
@@ -69,7 +73,6 @@ class Servers:
         new = [one for one in needed if not one.running]
         for one in new:
             one.start()
-        for one in new:  # they start side by side
             one.wait(self._console)
             os.environ[address_variable(one.name)] = one.url
         if new:
