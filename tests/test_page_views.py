@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from test_index import TEXTS, Toy, build, interruption, make_corpus, noise, tiny
 from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import apply_rotary_pos_emb_vision, get_vision_window_index
 
 from vrag_nb.attention import NAME as BLOCKS
+from vrag_nb.cpu_memory import KERNELS, bound_kernels, give_back
 from vrag_nb.documents.decks.generate import pretraining_deck
 from vrag_nb.nano.deck_tasks import DeckPool
 from vrag_nb.nano.weighing import compare
@@ -328,3 +330,13 @@ def test_weights_are_fitted_to_the_mean_of_views() -> None:
     page = np.array([[1, 0], [0, 1], [0.6, 0.8], [0.8, 0.6]], np.float32)  # two views of two patches
     table = compare([np.array([[1.0, 0.0]])], [[0]], [page, page[::-1].copy()], [[0]], [0.0, 0.0], views=2)
     assert table.similar[0, 0].tolist() == pytest.approx([0.9, 0.9], abs=1e-3)
+
+
+def test_embedding_bounds_what_onednn_keeps_and_gives_freed_memory_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", raising=False)
+    bound_kernels()
+    assert os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] == KERNELS
+    monkeypatch.setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "9")  # somebody's own
+    bound_kernels()
+    assert os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] == "9"
+    give_back()  # nothing to see, and no error where the C library is another

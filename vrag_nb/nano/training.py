@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 from torch import nn
 
+from vrag_nb.cpu_memory import bound_kernels, give_back
 from vrag_nb.learning.curves import RunLog
 from vrag_nb.nano import replicas
 from vrag_nb.nano.optimisation import Optimisers, Schedule, load_state, save_state
@@ -58,6 +59,7 @@ class Training:
         self._log = RunLog(self.folder / "log.jsonl", self.step) if replicas.rank() == 0 else None
 
     def __iter__(self) -> Iterator[int]:
+        bound_kernels()
         saved = time.perf_counter()
         started = saved - self.spent
         while self.done < 1:
@@ -67,6 +69,7 @@ class Training:
             self.done = self._progress()
             if self._log and (self.step % self.schedule.log_every == 0 or self.step == 1):
                 self._log.write(step=self.step, seconds=self.spent, **self._waiting(), **self._told, **self.means)
+            give_back()
             due = self.step % self.schedule.save_every == 0 or time.perf_counter() - saved > SAVE_AFTER
             if self._log and (due or self.done >= 1):
                 self._save()
