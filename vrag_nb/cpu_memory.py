@@ -1,7 +1,8 @@
 """Memory given back on a CPU: what is kept of shapes that do not come again.
 
 Pages are of many sizes. oneDNN keeps a kernel for each of the last 1024 shapes of a product, and glibc what was freed
-between larger pieces: a process that embedded pages in bfloat16 grew by 20 MB a page, and with both bounded by one (by hand).
+between larger pieces: a process that embedded pages in bfloat16 grew by 20 MB a page, and with both bounded by one (by
+hand).
 """
 
 from __future__ import annotations
