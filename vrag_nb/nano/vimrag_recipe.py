@@ -10,7 +10,8 @@
 2. `settle`: the same lessons in larger batches, all of the model learning, its tower asked for letters in every step
    (`nano.seeing`), for left to what answers ask of it, it forgets them.
 3. `repeat`: many more lessons in words, beside all others, under the tower as it is: a search has to say what is asked
-   word for word, and an answer what was written down.
+   word for word, and an answer what was written down. The shipped weights have not been through it: it taught them
+   to search and cost some of the reading (`data/models/README.md`).
 
 With `--sampled` the protocol is begun on whole trajectories of the corpus instead (`tune`): every kind of memory is
 sampled, each with training questions of its own, so that the rows of the memory ablation are asked of a model that has
@@ -150,7 +151,7 @@ def main() -> None:
     parser.add_argument("--checkpoint", help="that is taught (default: the profile's base)")
     parser.add_argument("--out", default="data/runs/nano-vimrag", help="folder of training and weights")
     parser.add_argument("--seconds", type=float, nargs=3, default=[720, 3500, 3600], help="of each stage")
-    parser.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES, help="the first one from --checkpoint")
+    parser.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES[:2], help="the first one from --checkpoint")
     parser.add_argument("--sampled", action="store_true", help="begin on sampled trajectories, in one process")
     parser.add_argument("--questions", type=int, default=800, help="that are sampled")
     parser.add_argument("--steps", type=int, default=480, help="of SFT on what was sampled")
