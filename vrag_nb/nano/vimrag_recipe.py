@@ -151,7 +151,7 @@ def main() -> None:
     parser.add_argument("--checkpoint", help="that is taught (default: the profile's base)")
     parser.add_argument("--out", default="data/runs/nano-vimrag", help="folder of training and weights")
     parser.add_argument("--seconds", type=float, nargs=3, default=[720, 3500, 3600], help="of each stage")
-    parser.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES[:2], help="the first one from --checkpoint")
+    parser.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES[:2], help="the first from --checkpoint")
     parser.add_argument("--sampled", action="store_true", help="begin on sampled trajectories, in one process")
     parser.add_argument("--questions", type=int, default=800, help="that are sampled")
     parser.add_argument("--steps", type=int, default=480, help="of SFT on what was sampled")
