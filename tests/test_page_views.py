@@ -18,10 +18,11 @@ from test_index import TEXTS, Toy, build, interruption, make_corpus, noise, tiny
 from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import apply_rotary_pos_emb_vision, get_vision_window_index
 
 from vrag_nb.attention import NAME as BLOCKS
-from vrag_nb.cpu_memory import KERNELS, bound_kernels, give_back
+from vrag_nb.cpu_memory import KERNELS, bound_memory, give_back
 from vrag_nb.documents.decks.generate import pretraining_deck
 from vrag_nb.nano.deck_tasks import DeckPool
 from vrag_nb.nano.weighing import compare
+from vrag_nb.recurring_shapes import blank_rows
 from vrag_nb.retrieval.building import build_index
 from vrag_nb.retrieval.embedders import load_embedder, register
 from vrag_nb.retrieval.engine import SearchEngine
@@ -217,6 +218,33 @@ def test_pages_embedded_together_do_not_meet(tiny, attention: str, packed: int, 
         np.testing.assert_allclose(vectors, alone, atol=1e-5)
 
 
+@pytest.mark.parametrize("amx", [False, True])
+def test_blank_rows_make_shapes_recur_and_change_nothing(tiny, amx: bool, monkeypatch) -> None:  # noqa: F811
+    """In bfloat16 on a CPU, where every shape of a product costs a kernel."""
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": amx})
+    nano = load_embedder("nano-colqwen2_5", tiny, device="cpu", dtype="bfloat16")
+    pages = [noise(28 * width, 28 * height) for width, height in ((9, 5), (4, 4), (9, 9), (1, 2))]
+    written = [np.ones((page.height // 28, page.width // 28), bool) for page in pages]
+    rows: list[int] = []
+
+    def count(module: torch.nn.Module, given: tuple[torch.Tensor]) -> None:
+        if isinstance(module, torch.nn.Linear):
+            rows.append(given[0].shape[-2])
+
+    found, recurring = [], []
+    with torch.nn.modules.module.register_module_forward_pre_hook(count):
+        for multiple in (1, 64):
+            monkeypatch.setattr("vrag_nb.retrieval.written_squares.RECURRING", multiple)
+            rows.clear()
+            found.append(embed_written(nano.model, nano.processor, pages, written))
+            recurring.append(all(one % 64 == 0 for one in rows))
+    assert recurring == [False, True]
+    for plain, padded in zip(*found, strict=True):
+        np.testing.assert_allclose(padded, plain, atol=0.02)
+        assert padded.shape == plain.shape
+    assert blank_rows(130, 128, torch.zeros(1)) == 0, "float32 has kernels for any shape"
+
+
 def test_an_index_of_other_views_is_another_index(tiny, tmp_path) -> None:  # noqa: F811
     corpus = make_corpus(tmp_path / "corpus", ["one page about cats", "another one about dogs"])
     build(corpus, tmp_path / "index", load(tiny, views=3))
@@ -334,9 +362,9 @@ def test_weights_are_fitted_to_the_mean_of_views() -> None:
 
 def test_embedding_bounds_what_onednn_keeps_and_gives_freed_memory_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", raising=False)
-    bound_kernels()
+    bound_memory()
     assert os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] == KERNELS
     monkeypatch.setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "9")  # somebody's own
-    bound_kernels()
+    bound_memory()
     assert os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] == "9"
     give_back()  # nothing to see, and no error where the C library is another

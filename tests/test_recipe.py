@@ -76,7 +76,7 @@ def test_a_stage_that_was_killed_goes_on(recipe: Recipe):
 
 
 def test_a_tower_is_taught_letters_from_nothing_and_handed_on(recipe: Recipe):
-    run_stages(replace(recipe, letters_seconds=1.0), ["letters"])
+    run_stages(replace(recipe, letters_steps=2), ["letters"])
     untaught, taught = fresh_model(recipe), fresh_model(recipe)
     load_earlier(taught, recipe.runs / "letters")
     before, after = untaught.state_dict(), taught.state_dict()
@@ -204,9 +204,9 @@ def test_a_run_goes_on_with_the_scale_that_it_began_with(tmp_path: Path):
 
 def test_a_smaller_recipe_draws_less_and_a_larger_one_no_more():
     tenth, double = Recipe.scaled(0.1), Recipe.scaled(2.0, retriever_decks=3)
-    assert tenth.align_seconds == pytest.approx(Recipe.align_seconds / 10)
+    assert (tenth.align_steps, tenth.see_seconds) == (Recipe.align_steps // 10, pytest.approx(Recipe.see_seconds / 10))
     assert (tenth.retriever_decks, tenth.window_files) == (15, 17)
-    assert (double.align_seconds, double.window_files) == (2 * Recipe.align_seconds, Recipe.window_files)
+    assert (double.align_steps, double.window_files) == (2 * Recipe.align_steps, Recipe.window_files)
     assert double.retriever_decks == 3
     assert Recipe.scaled(0.001).retriever_decks == FEWEST
 

@@ -39,7 +39,8 @@ def block_attention(
 
     attention_mask: (batch, m), False at padding, or None. is_causal: each query meets the keys up to its own place; by
     default what the module says. cu_seq_lens_q: where packed sequences, which do not meet, begin and end, from 0 to
-    n = m; there is no mask then. Returns (batch, n, heads, d), as transformers wants it. Without dropout.
+    n = m; there is no mask then, and what lies behind the last one comes out as 0. Returns (batch, n, heads, d), as
+    transformers wants it. Without dropout.
     """
     causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
     groups = getattr(module, "num_key_value_groups", 1)
@@ -49,8 +50,27 @@ def block_attention(
     if cu_seq_lens_q is None:
         return _in_blocks(query, key, value, attention_mask, causal).transpose(1, 2), None
     lengths = cu_seq_lens_q.diff().tolist()
-    packed = zip(*(tensor.split(lengths, 2) for tensor in (query, key, value)), strict=True)
-    return torch.cat([_in_blocks(q, k, v, None, causal) for q, k, v in packed], 2).transpose(1, 2), None
+    rest = query.shape[2] - sum(lengths)
+    packed = zip(*(tensor.split([*lengths, rest], 2)[:-1] for tensor in (query, key, value)), strict=True)
+    met = _whole if _fused_is_quick(query) else _in_blocks
+    done = [met(q, k, v, None, causal) for q, k, v in packed]
+    return torch.cat([*done, torch.zeros_like(query[:, :, :rest])], 2).transpose(1, 2), None
+
+
+def _fused_is_quick(query: torch.Tensor) -> bool:
+    """Whether the fused kernel beats products of blocks at any length: with Intel's AMX, where nothing learns.
+
+    Its products are as fast there, it writes no scores to memory, and it needs no kernel of oneDNN's for every length,
+    which takes longer to make than a short product to compute. In what a backward pass needs of them blocks are
+    smaller.
+    """
+    learns = torch.is_grad_enabled() and query.requires_grad
+    return query.dtype == torch.bfloat16 and not learns and bool(torch.cpu.get_capabilities().get("amx_bf16"))
+
+
+def _whole(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: None, causal: bool) -> torch.Tensor:
+    """What `_in_blocks` says of as many queries as keys, without a mask, by the fused kernel."""
+    return scaled_dot_product_attention(query, key, value, is_causal=causal, scale=1)
 
 
 def _in_blocks(
@@ -93,8 +113,9 @@ LONG = 1024  # tokens: from here on the fused kernel, which writes no scores to 
 def window_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
     """Attention within windows of tokens that follow one another: query, key, value (n, heads, d), result the same.
 
-    ends: (windows + 1,) where the windows begin and end, from 0 to n. transformers calls the fused kernel window by
-    window, hundreds of times a batch; here all short windows of one length are one product, on a GPU all windows.
+    ends: (windows + 1,) where the windows begin and end, from 0 to n; on a CPU there may be more tokens, which come out
+    as 0. transformers calls the fused kernel window by window, hundreds of times a batch; here all short windows of one
+    length are one product, on a GPU all windows.
     """
     if query.is_cuda:
         return padded_attention(query, key, value, ends)
@@ -104,7 +125,8 @@ def window_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
     tokens = torch.arange(len(query), device=query.device)
     order = torch.repeat_interleave(lengths, lengths).argsort(stable=True)  # windows of one length side by side
     met = _by_length(query[order], key[order], value[order], lengths.sort().values)
-    return met[torch.empty_like(order).index_put_((order,), tokens)]
+    unordered = met[torch.empty_like(order).index_put_((order,), tokens[: len(order)])]
+    return torch.cat([unordered, torch.zeros_like(query[len(order) :])])
 
 
 def _by_length(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
@@ -118,7 +140,7 @@ def _by_length(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, leng
             q, k, v = (t[start:end].unflatten(0, (-1, length)).transpose(1, 2) for t in (query, key, value))
             done.append(_met(q, k, v).transpose(1, 2).flatten(0, 1))
             start = end
-    return torch.cat(done)
+    return torch.cat([*done, torch.zeros_like(query[start:])])
 
 
 def padded_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
@@ -141,14 +163,11 @@ def _met(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.T
     """(windows, heads, length, d): scaled queries of windows of one length meet the keys of their own.
 
     In bfloat16 blocks are faster at any length on AMD's processors, but what a backward pass needs of them are all
-    scores, hundreds of megabytes of a large page. Intel's AMX makes the fused kernel's products as fast, and to write
-    scores to memory then takes longer than to compute them.
+    scores, hundreds of megabytes of a large page.
     """
     learns = torch.is_grad_enabled() and query.requires_grad
-    in_blocks = query.dtype == torch.bfloat16 and not learns and not torch.cpu.get_capabilities().get("amx_bf16")
-    if query.shape[2] < LONG or in_blocks:
-        return _in_blocks(query, key, value, None, causal=False)
-    return scaled_dot_product_attention(query, key, value, scale=1)
+    fused = query.shape[2] >= LONG and (learns or query.dtype != torch.bfloat16)
+    return (_whole if fused or _fused_is_quick(query) else _in_blocks)(query, key, value, None, causal=False)
 
 
 def use_window_attention(visual: nn.Module) -> None:

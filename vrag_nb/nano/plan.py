@@ -26,7 +26,10 @@ FEWEST = 8  # decks and files of windows that even the smallest recipe draws
 
 @dataclass(frozen=True)
 class Recipe:
-    """Budgets (seconds), places, and how much is drawn: decks for the retriever, files of windows for `see`.
+    """Budgets, places, and how much is drawn: decks for the retriever, files of windows for `letters` and `see`.
+
+    Stages of `make nano-cpu` have a budget of steps, so that a seed teaches the same on a slower machine; the others of
+    wall-clock seconds.
 
     retriever: the name of the one that `weigh` is about. workers: processes that draw for a stage. times, rate: batches
     and learning rates of `reckon`, `perceive`, `settle`, `unite` and `find` are so many times as large. hold: `settle`
@@ -42,14 +45,14 @@ class Recipe:
     times: int = 1
     rate: float = 1.0
     hold: bool = False
-    letters_seconds: float = 1320
-    spell_seconds: float = 540
-    match_seconds: float = 240
-    retrieve_seconds: float = 840
-    align_seconds: float = 2160
-    act_seconds: float = 600
+    letters_steps: int = 3320
+    spell_steps: int = 460
+    match_steps: int = 340
+    retrieve_steps: int = 340
+    align_steps: int = 860
+    act_steps: int = 110
+    settle_steps: int = 110
     reckon_seconds: float = 540
-    settle_seconds: float = 600
     unite_seconds: float = 5400
     see_seconds: float = 1800
     perceive_seconds: float = 2400
@@ -65,11 +68,20 @@ class Recipe:
     def scaled(cls, scale: float, **changes: Any) -> Recipe:
         """The recipe with every budget multiplied by `scale`, and other fields changed; of a smaller one less is drawn
         as well, or its stages would wait for what they have no time to look at."""
-        names = [field.name for field in fields(cls) if field.name.endswith("_seconds")]
-        budgets: dict[str, Any] = {name: getattr(cls, name) * scale for name in names}
+        budgets: dict[str, Any] = {}
+        for name in (field.name for field in fields(cls)):
+            if name.endswith("_seconds"):
+                budgets[name] = getattr(cls, name) * scale
+            elif name.endswith("_steps"):
+                budgets[name] = max(1, round(getattr(cls, name) * scale))
         for name in ("retriever_decks", "window_files"):
             budgets[name] = max(FEWEST, round(getattr(cls, name) * min(1.0, scale)))
         return cls(**{**budgets, **changes})
+
+    def budget(self, stage: str) -> dict[str, Any]:
+        """How long a stage trains, as a `Schedule` takes it: its steps or its seconds."""
+        units = [unit for unit in ("steps", "seconds") if hasattr(self, f"{stage}_{unit}")]
+        return {unit: getattr(self, f"{stage}_{unit}") for unit in units}
 
     def latest(self, name: str) -> Path:
         """Where a model is that is taught on: what such a stage has made of it, `name`-next, else what is shipped."""

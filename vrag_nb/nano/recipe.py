@@ -26,8 +26,9 @@ draws on fourteen cores, in batches four times as large.
 `--out FOLDER` keeps all of it away from what is shipped; `make nano-cpu` so makes an agent and a retriever from
 nothing.
 
-Budgets are wall-clock seconds on two idle cores. Every stage resumes where a kill left it and teaches no more once its
-budget is spent; all of them see train-split tables and layouts only. `data/models/README.md` says what the shipped
+Budgets are steps for the stages of `make nano-cpu`, so that a seed teaches the same on a slower machine, and wall-clock
+seconds on two idle cores for the others. Every stage resumes where a kill left it and teaches no more once its budget
+is spent; all of them see train-split tables and layouts only. `data/models/README.md` says what the shipped
 weights were given.
 """
 
@@ -80,7 +81,9 @@ NEXT = "nano-agent-next"  # what stages `reckon`, `see` and `settle` make
 def letters(recipe: Recipe) -> None:
     """The vision tower from nothing: it is asked for the cells of windows, compiled and on windows drawn beforehand."""
     model = fresh_model(recipe)
-    schedule = Schedule(recipe.letters_seconds, muon_lr=6e-3, adamw_lr=2e-3, decay=0.6, log_every=20, save_every=200)
+    schedule = Schedule(
+        steps=recipe.letters_steps, muon_lr=6e-3, adamw_lr=2e-3, decay=0.6, log_every=20, save_every=200
+    )
     train_from_nothing(model.model.visual, tower_windows(recipe), recipe.runs / "letters", schedule, recipe.seed)
 
 
@@ -93,7 +96,7 @@ def spell(recipe: Recipe) -> None:
         Stream("table", drawn_table, 40),
     ]
     processor, folder = build_processor(tokenizer()), recipe.runs / "spell"
-    schedule = Schedule(recipe.spell_seconds, muon_lr=4e-3, adamw_lr=1.5e-3, decay=0.15)
+    schedule = Schedule(steps=recipe.spell_steps, muon_lr=4e-3, adamw_lr=1.5e-3, decay=0.15)
     train_streams(model, processor, shared_out(streams), folder, schedule, Teaching(), seed=recipe.seed)
 
 
@@ -120,7 +123,7 @@ def align(recipe: Recipe) -> None:
     load_earlier(model, recipe.runs / "spell")
     pool = DeckPool(partial(pretraining_deck, questions=(90, 140)), size=14, draws_per_deck=20)
     streams, folder = shared_out(lessons(pool)), recipe.runs / "align"
-    schedule = Schedule(recipe.align_seconds, muon_lr=3e-3, adamw_lr=1e-3, decay=0.3)
+    schedule = Schedule(steps=recipe.align_steps, muon_lr=3e-3, adamw_lr=1e-3, decay=0.3)
     teaching = Teaching(before=lessons_before(recipe, "spell"))
     train_streams(model, processor, streams, folder, schedule, teaching, seed=recipe.seed)
     _save(recipe, model, processor, "nano-base")
@@ -141,7 +144,7 @@ def playing(recipe: Recipe) -> list[Stream]:
 def act(recipe: Recipe) -> None:
     model = Qwen2_5_VLForConditionalGeneration.from_pretrained(recipe.models / "nano-base", dtype=torch.float32)
     processor = processor_of(model)
-    schedule = Schedule(recipe.act_seconds, muon_lr=2e-3, adamw_lr=6e-4, decay=0.5)
+    schedule = Schedule(steps=recipe.act_steps, muon_lr=2e-3, adamw_lr=6e-4, decay=0.5)
     teaching = Teaching(vision="all", before=lessons_before(recipe, "align"))
     streams, folder = shared_out(playing(recipe)), recipe.runs / "act"
     train_streams(model, processor, streams, folder, schedule, teaching, seed=recipe.seed)
@@ -280,8 +283,8 @@ def _teach_on(
     if device.type != "cpu":
         streams = [replace(stream, group=TOGETHER.get(stream.name, "")) for stream in streams]
     streams = [replace(stream, batch_size=stream.batch_size * recipe.times) for stream in streams]
-    seconds = getattr(recipe, f"{stage}_seconds")
-    schedule = Schedule(seconds, muon_lr=1e-3 * recipe.rate, adamw_lr=3e-4 * recipe.rate, decay=decay)
+    rate = recipe.rate
+    schedule = Schedule(**recipe.budget(stage), muon_lr=1e-3 * rate, adamw_lr=3e-4 * rate, decay=decay)
     processor, folder = processor_of(model), recipe.runs / stage
     train_streams(model, processor, streams, folder, schedule, teaching, seed=recipe.seed, workers=recipe.workers)
     _save(recipe, model, processor, name)

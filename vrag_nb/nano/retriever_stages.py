@@ -136,7 +136,7 @@ def match(recipe: Recipe) -> None:
     load_earlier(backbone, recipe.runs / "align")
     processor = build_retriever_processor(build_processor(tokenizer()))
     model = build_retriever(backbone, seed=recipe.seed)
-    schedule = Schedule(recipe.match_seconds, muon_lr=2e-3, adamw_lr=6e-4, decay=0.4, save_every=100)
+    schedule = Schedule(steps=recipe.match_steps, muon_lr=2e-3, adamw_lr=6e-4, decay=0.4, save_every=100)
     material = word_material(recipe, recipe.retriever_decks)
     _train_on(recipe, model, processor, material, "match", schedule, centred=False)
 
@@ -145,7 +145,7 @@ def retrieve(recipe: Recipe) -> None:
     processor = build_retriever_processor(build_processor(tokenizer()))
     model = build_retriever(fresh_model(recipe), seed=recipe.seed)
     model.load_state_dict(earlier_state(recipe.runs / "match")["model"])
-    schedule = Schedule(recipe.retrieve_seconds, muon_lr=2e-3, adamw_lr=6e-4, decay=0.4, save_every=100)
+    schedule = Schedule(steps=recipe.retrieve_steps, muon_lr=2e-3, adamw_lr=6e-4, decay=0.4, save_every=100)
     _train_on(recipe, model, processor, page_material(recipe, recipe.retriever_decks), "retrieve", schedule)
     _save(recipe, model, processor, "nano-retriever")
 

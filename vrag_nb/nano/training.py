@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 from torch import nn
 
-from vrag_nb.cpu_memory import bound_kernels, give_back
+from vrag_nb.cpu_memory import bound_memory, give_back
 from vrag_nb.learning.curves import RunLog
 from vrag_nb.nano import replicas
 from vrag_nb.nano.optimisation import Optimisers, Schedule, load_state, save_state
@@ -59,7 +59,7 @@ class Training:
         self._log = RunLog(self.folder / "log.jsonl", self.step) if replicas.rank() == 0 else None
 
     def __iter__(self) -> Iterator[int]:
-        bound_kernels()
+        bound_memory()
         saved = time.perf_counter()
         started = saved - self.spent
         while self.done < 1:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from vrag_nb.cpu_memory import bound_kernels, give_back
+from vrag_nb.cpu_memory import bound_memory, give_back
 from vrag_nb.retrieval.colpali import BiQwen25, ColQwen25, QwenEmbedder
 from vrag_nb.retrieval.embedders import register
 from vrag_nb.retrieval.token_budget import limit_visual_tokens, shown_size, square_side
@@ -42,7 +42,7 @@ class NanoEmbedder(QwenEmbedder):
     def _mend(self, model: Any) -> None:
         from vrag_nb.attention import linear_patch_embedding, use_block_attention, use_window_attention
 
-        bound_kernels()
+        bound_memory()
         linear_patch_embedding(model.visual)
         use_window_attention(model.visual)
         if self.device == "cpu":  # the model lies there yet, wherever it goes

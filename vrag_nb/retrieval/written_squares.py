@@ -7,17 +7,20 @@ that stay keep their places on the grid (rotary positions, windows), so that the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
+from torch.nn.functional import normalize, pad
 from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import get_vision_position_ids, get_vision_window_index
 
+from vrag_nb.recurring_shapes import blank_rows
 from vrag_nb.retrieval.image_patches import packed_patches, scaled_patches
 
 PACKED = 4096  # tokens at once, so that many frames of a video do not need masks of gigabytes on a GPU
+RECURRING = 128  # squares, or tokens: so many or a multiple of it go through a tower at once (`recurring_shapes`)
 BARE = 4  # of 255: a square whose pixels differ less, in every channel, is bare
 
 
@@ -44,28 +47,37 @@ def embed_written(
 
     processor: colpali-engine's. pages: whole squares large. written: (rows, columns) of each, see `written_squares`.
     """
-    projected = (model.custom_text_proj(hidden).float() for hidden in hidden_states(model, processor, pages, written))
-    return [torch.nn.functional.normalize(vectors, dim=-1).cpu().numpy() for vectors in projected]
+    projected = hidden_states(model, processor, pages, written, model.custom_text_proj)
+    return [normalize(vectors.float(), dim=-1).cpu().numpy() for vectors in projected]
 
 
 def hidden_states(
-    model: Any, processor: Any, pages: Sequence[Image.Image], written: Sequence[np.ndarray]
+    model: Any,
+    processor: Any,
+    pages: Sequence[Image.Image],
+    written: Sequence[np.ndarray],
+    head: Callable[[torch.Tensor], torch.Tensor] | None = None,
 ) -> list[torch.Tensor]:
-    """(tokens, width) of each page: last hidden states of a Qwen2.5-VL, without the other squares."""
+    """(tokens, width) of each page: last hidden states of a Qwen2.5-VL, without the other squares.
+
+    head: what to make of them, (n, width) to (n, dim).
+    """
     done: list[torch.Tensor] = []
     for packed in _packed(written_inputs(model, processor, pages, written)):
         embedded, positions = (
             torch.cat(parts, dim) for parts, dim in zip(zip(*packed, strict=True), (0, 2), strict=True)
         )
         lengths = [len(one) for one, _ in packed]
+        rest = blank_rows(len(embedded), RECURRING, embedded)
         places = torch.cat([torch.arange(length, device=embedded.device) for length in lengths])
+        positions = torch.cat([places.expand(1, 1, -1), positions])  # the first row tells pages apart
         hidden = model.language_model(
-            inputs_embeds=embedded[None],
-            position_ids=torch.cat([places.expand(1, 1, -1), positions]),  # the first row tells pages apart
+            inputs_embeds=pad(embedded, (0, 0, 0, rest))[None],
+            position_ids=pad(positions, (0, rest)),
             cu_seq_lens_q=_ends(places.new_tensor(lengths)),  # for `attention.block_attention`
             use_cache=False,
         ).last_hidden_state[0]
-        done += hidden.split(lengths)
+        done += (head(hidden) if head else hidden).split([*lengths, rest])[:-1]
     return done
 
 
@@ -130,7 +142,10 @@ def see_written(
     order, in_windows = _side_by_side(windows, merged)
     squares = index[order]  # window after window
     by_page, in_pages = _side_by_side(_numbers(grids.prod(1) // merged)[squares], merged)
-    chosen, paged, unpaged = (_patches_of(rows, merged) for rows in (squares, by_page, by_page.argsort()))
+    rest = blank_rows(len(squares), RECURRING, tower.merger.mlp[0].weight)
+    by_page = torch.cat([by_page, torch.arange(rest, device=by_page.device) + len(squares)])
+    shown = pad(squares, (0, rest))  # the first square again, whose features nobody takes
+    chosen, paged, unpaged = (_patches_of(rows, merged) for rows in (shown, by_page, by_page.argsort()))
     hidden = tower.patch_embed(scaled_patches(patches[chosen]))
     rotary = tower.rotary_pos_emb(hidden, get_vision_position_ids(grids, tower.spatial_merge_size)[chosen])
     rotary_paged = tuple(angles[paged] for angles in rotary)
