@@ -123,6 +123,7 @@ def test_the_repositorys_own_tables_link_what_exists() -> None:
     tables = [landing.notebook_table(), landing.results_table(), landing.model_table(), landing.document_table()]
     linked = [target for table in tables for target in targets(table)]
     assert {"01_corpus_prep.ipynb", "../README.md", "../docs/own_documents.md", "../docs/extending.md"} <= set(linked)
+    assert {"../results/README.md", "../benchmarks/README.md"} <= set(linked)
     assert all((REPOSITORY / "notebooks" / target).exists() for target in linked)
 
 

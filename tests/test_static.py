@@ -278,6 +278,22 @@ def test_lesson_curves_put_what_begins_alike_on_one_chart_and_part_the_phases(tm
         plots.lesson_curves(frame[["step"]], title="act")
 
 
+def test_steps_that_begin_again_are_drawn_after_those_before() -> None:
+    frame = pd.DataFrame({"step": [1, 5, 1, 3, 1], "phase": [0, 0, 1, 1, 2], "loss": [3.0, 2.0, 2.0, 1.0, 1.0]})
+    [axes] = [axes for axes in plots.lesson_curves(frame, smooth=1).axes if axes.get_visible()]
+    first, second, third, *_ = axes.lines
+    assert [list(line.get_xdata()) for line in (first, second, third)] == [[1, 5], [6, 8], [9]]
+
+
+def test_a_flat_curve_of_shares_has_no_tick_beyond_all_or_none() -> None:
+    frame = pd.DataFrame({"step": [1, 2], "finish_rate": [1.0, 1.0], "invalid_action_rate": [0.0, 0.0]})
+    for axes in plots.training_curves(frame).axes:
+        low, high = axes.get_ylim()
+        assert all(0 <= round(tick, 6) <= 1 for tick in axes.get_yticks() if low <= tick <= high)
+    fresh, _ = plots.lesson_curves(frame[["step"]].assign(fresh=1.0), smooth=1).axes
+    assert 1 < fresh.get_ylim()[1] < 1.01
+
+
 def test_labels_are_counted_by_group() -> None:
     figure = plots.count_bars({"all": ["search", "search", "crop"], "chosen": ["search"]}, title="Actions")
     [axes] = figure.axes

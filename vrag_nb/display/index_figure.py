@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from vrag_nb.evaluation.index_comparison import ComparedIndex
 from vrag_nb.plotting import figures
@@ -81,6 +81,7 @@ def _logarithmic(axes: Axes, values: Sequence[float]) -> None:
     axes.set_xscale("log")
     axes.set_xlim(low, high * (high / low) ** 0.35)
     axes.tick_params(which="minor", length=0)
+    axes.xaxis.set_major_locator(LogLocator(numticks=5))  # more of them would run into each other
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
     axes.xaxis.set_minor_formatter(NullFormatter())
 

@@ -25,7 +25,9 @@ from vrag_nb.profiles import RUNS_FILE
 from vrag_nb.run_plan import load_run, plan_run
 
 _READS_WRITES = re.compile(r"\*\*Reads\*\*\s*(.+?)\s*\*\*Writes\*\*\s*(.+?)(?=\n\s*\n|\Z)", re.DOTALL)
-_DOCUMENTS = ("README.md", "docs/*.md", "data/*/README.md", "data/tables/SOURCES.md")
+_DOCUMENTS = (
+    "README.md", "docs/*.md", "results/README.md", "benchmarks/README.md", "data/*/README.md", "data/tables/SOURCES.md"
+)  # fmt: skip
 _REPORTS = ("index.html", "report.html", "report/report.html", "metrics.md", "skills.md", "data_card.md")
 
 
@@ -124,7 +126,7 @@ def model_table(root: Path = REPOSITORY, start: Path | None = None) -> str:
 
 
 def document_table(root: Path = REPOSITORY, start: Path | None = None) -> str:
-    """The pages to read: the README, the docs, and the cards of models and data."""
+    """The pages to read: the README, the docs, what was measured and how, and the cards of models and data."""
     paths = [path for pattern in _DOCUMENTS for path in sorted(root.glob(pattern))]
     rows = [(link(_below(path, root), path, _start(root, start)), _title(path)) for path in paths]
     return table(("page", "about"), rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt
@@ -21,6 +22,7 @@ from vrag_nb.nano.windows import SIDE, SQUARES, Window
 from vrag_nb.plotting.figures import SERIES
 
 FACTOR = 28
+_ACROSS = 3  # images of a session in a row
 
 
 def glyph_figure(image: PILImage.Image, glyphs: Sequence[Glyph]) -> Figure:
@@ -76,7 +78,7 @@ def marks_figure(question: str, views: Sequence[tuple[str, DrawnPage, Box | None
                 axis.add_patch(plt.Rectangle(corner, FACTOR, FACTOR, color=colour, alpha=0.35, linewidth=0))
         axis.set_title(title)
         axis.set_axis_off()
-    figure.suptitle(question)
+    figure.suptitle(question, parse_math=False)
     return figure
 
 
@@ -86,10 +88,9 @@ def sample_figure(samples: Sequence[Sample]) -> Figure:
     for axis, sample in zip(axes[0], samples, strict=True):
         question = next(part for part in sample.turns[0][1] if isinstance(part, str))
         axis.imshow(sample.images[0])
-        axis.set_title(question, fontsize=10, wrap=True)
-        axis.set_xlabel(str(sample.turns[-1][1][0]), fontsize=10, color="#d55e00")
-        axis.set_xticks([])
-        axis.set_yticks([])
+        axis.set_title(question, fontsize=10, wrap=True, parse_math=False)
+        axis.set_xlabel(str(sample.turns[-1][1][0]), fontsize=10, color="#d55e00", parse_math=False)
+        axis.set(xticks=[], yticks=[])
     figure.tight_layout()
     return figure
 
@@ -100,16 +101,20 @@ def session_figure(session: Session) -> Figure:
     for asked, answered in zip(session.conversation[1::2], [*session.conversation[2::2], None], strict=False):
         image = next((part for part in (answered.parts if answered else ()) if isinstance(part, Image)), None)
         steps.append((asked.text, image.pixels if image else None))
-    figure, axes = plt.subplots(1, len(steps), figsize=(4.6 * len(steps), 4), squeeze=False)
-    for axis, (text, pixels) in zip(axes[0], steps, strict=True):
-        axis.set_title("\n".join(text[i : i + 48] for i in range(0, len(text), 48)), fontsize=9, loc="left")
+    rows = -(-len(steps) // _ACROSS)
+    figure, axes = plt.subplots(rows, _ACROSS, figsize=(4.6 * _ACROSS, 4.6 * rows), squeeze=False)
+    for axis in axes.flat:
+        axis.set_axis_off()
+        axis.set_anchor("N")  # words of a row stand at one height
+    for axis, (text, pixels) in zip(axes.flat, steps, strict=False):
+        axis.set_title("\n".join(textwrap.wrap(text, 48)), fontsize=9, loc="left", parse_math=False)
         if pixels is not None:
             axis.imshow(pixels)
+            axis.set_axis_on()
             axis.set_xlabel(f"{pixels.width} x {pixels.height} px, {pixels.width * pixels.height // FACTOR**2} tokens")
-        axis.set_xticks([])
-        axis.set_yticks([])
-    figure.suptitle(session.question.query)
-    figure.tight_layout()
+        axis.set(xticks=[], yticks=[])
+    figure.suptitle(session.question.query, parse_math=False)
+    figure.tight_layout(h_pad=2.5)
     return figure
 
 

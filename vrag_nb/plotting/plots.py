@@ -97,10 +97,10 @@ def lesson_curves(log: Path | str | pd.DataFrame, *, smooth: int = 5, title: str
     """The log of a stage of the nano recipe (`nano.training.Training`): a chart for metrics whose names begin alike.
 
     `match/crop` and `match/page` are two lines of the chart `match`, running means over `smooth` rows. Where `phase`
-    counts a further part of the training a dotted line stands, and lines begin anew. Raises ValueError for a log
-    without `step` or without figures.
+    counts a further part of the training a dotted line stands, and lines begin anew; steps that are counted from 1
+    again are drawn after those before. Raises ValueError for a log without `step` or without figures.
     """
-    frame = _read_log(log)
+    frame = _counted_on(_read_log(log))
     columns = [name for name in frame.select_dtypes("number").columns if name not in ("step", "seconds", "phase")]
     if "step" not in frame.columns or not columns:
         raise ValueError(f"the log of {title} has no step, or nothing beside; it has {', '.join(frame.columns)}")
@@ -114,8 +114,6 @@ def lesson_curves(log: Path | str | pd.DataFrame, *, smooth: int = 5, title: str
     for axes, (name, members) in zip(figure.subplots(rows, 2, squeeze=False).flat, groups.items(), strict=False):
         unit = _UNITS.get(name, "nats" if name.endswith("loss") else "share")
         figures.chart(axes, _name(name), "step", unit)
-        if unit == "share":
-            figures.share_ticks(axes.yaxis)
         for number, column in enumerate(members):
             style = {"color": SERIES[number % len(SERIES)], "linestyle": STYLES[number // len(SERIES) % len(STYLES)]}
             for part in phases:
@@ -125,6 +123,8 @@ def lesson_curves(log: Path | str | pd.DataFrame, *, smooth: int = 5, title: str
         for part in phases[1:]:
             axes.axvline(part["step"].iloc[0], color=MUTED, linestyle=":", linewidth=0.8)
         axes.set_xlim(0, frame["step"].max())
+        if unit == "share":
+            _share_axis(axes)
         if len(members) > 1:
             labelled = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
             beside = {"loc": "center left", "bbox_to_anchor": (1, 0.5)}
@@ -268,16 +268,30 @@ def _curve(axes: Axes, points: pd.DataFrame, x: str, metric: str, smooth: int) -
         axes.plot(points[x], mean, color=SERIES[0], linewidth=1.8)
     figures.chart(axes, _name(metric), x, "")
     if _is_share(metric):
-        figures.share_ticks(axes.yaxis)
-        low, high = axes.get_ylim()
-        axes.set_ylim(max(low, -0.01), min(high, 1.01))  # no axis goes to 104%
+        _share_axis(axes)
     if x == "step":
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_title(_name(metric), fontsize=10, loc="left", color=INK, parse_math=False)
 
 
+def _share_axis(axes: Axes) -> None:
+    """Percent, and no tick below 0% or above 100%, whatever room a flat curve is given."""
+    figures.share_ticks(axes.yaxis)
+    low, high = axes.get_ylim()
+    room = 0.02 * (min(high, 1.0) - max(low, 0.0))  # so that a curve along the edge is drawn whole
+    axes.set_ylim(max(low, -room), min(high, 1.0 + room))
+
+
 def _is_share(metric: str) -> bool:
     return "accuracy" in metric or (metric.endswith("_rate") and not metric.endswith("learning_rate"))
+
+
+def _counted_on(frame: pd.DataFrame) -> pd.DataFrame:
+    """The log with steps that never fall: what begins again at a low step is counted on from the step before it."""
+    if "step" not in frame.columns:
+        return frame
+    before = frame["step"].shift(fill_value=0)
+    return frame.assign(step=frame["step"] + before.where(frame["step"] < before, 0).cumsum())
 
 
 def _read_log(log: Path | str | pd.DataFrame) -> pd.DataFrame:
