@@ -8,7 +8,7 @@ import pytest
 from conftest import RankedEngine, make_question
 from test_policies import SHORT, Endpoint, endpoint, force, ids_of, policy  # noqa: F401 - fixtures
 
-from vrag_nb.agent.action_kinds import ActionKind
+from vrag_nb.agent.action_kinds import ActionKind, load_kinds
 from vrag_nb.agent.actions import Action, Grammar, InvalidAction, close_action, end_of_action, parse, rewrite_box
 from vrag_nb.agent.environment import Environment, replay
 from vrag_nb.agent.observers import SearchObserver, Session
@@ -106,6 +106,54 @@ def test_it_is_carried_out_recorded_and_replayed(tiny_corpus: Path) -> None:
     assert loaded == trajectory
     assert tuple(loaded.settings["actions"]) == NAMES
     assert replay(loaded, PageStore(tiny_corpus)) == []
+
+
+class Odd(Zoom):
+    """Shows what a test tells it to."""
+
+    shown: object = None
+
+    def observe(self, session: Session, action: Action, hits: list) -> list[Observation]:
+        return self.shown  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    "shown", [None, [], "some text", ["some text"], Observation(kind="notice", text="looked")], ids=repr
+)
+def test_what_is_no_observation_ends_its_session_and_says_why(
+    tiny_corpus: Path, monkeypatch: pytest.MonkeyPatch, shown: object
+) -> None:
+    """A text once went into the record, which nobody could read again: the whole file was lost to the next run."""
+    monkeypatch.setattr(Odd, "shown", shown)
+    environment = Environment(RankedEngine(), tiny_corpus, Settings(**NANO), "nano", actions=[Odd])
+    _, trajectory = play(environment, SEARCH, "<zoom>[1, 2, 30, 40]</zoom>")
+    assert trajectory.status == "error"
+    assert "the action zoom should show a list of at least one Observation, and gave" in str(trajectory.error)
+    assert Trajectory.model_validate_json(trajectory.model_dump_json()) == trajectory
+
+
+def test_what_no_file_can_hold_is_shown_as_a_question_mark(tiny_corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Odd, "shown", (Observation(kind="notice", text="half \ud83d"),))
+    environment = Environment(RankedEngine(), tiny_corpus, Settings(**NANO), "nano", actions=[Odd])
+    session, trajectory = play(environment, SEARCH, "<zoom>[1, 2, 30, 40]</zoom>", ANSWER)
+    assert (trajectory.status, trajectory.turns[1].observation.text) == ("answered", "half ?")
+    assert "half ?" in session.conversation[4].text
+    assert Trajectory.model_validate_json(trajectory.model_dump_json()) == trajectory
+
+
+class Tagless(ActionKind):
+    def observe(self, session: Session, action: Action, hits: list) -> list[Observation]:
+        return []
+
+
+class Idle(ActionKind):
+    tag = "idle"
+
+
+def test_a_class_that_is_not_finished_is_an_error_in_its_profile() -> None:
+    for name, told in (("Tagless", "has no tag"), ("Idle", "has no method observe")):
+        with pytest.raises(ValueError, match=f"action '.*:{name}' {told}"):
+            load_kinds([f"{__name__}:{name}"])
 
 
 def test_without_one_records_are_as_they_were(tiny_corpus: Path) -> None:

@@ -27,7 +27,7 @@ from vrag_nb.agent.policy import Conversation, Generation, Policy
 from vrag_nb.agent.task_settings import Settings
 from vrag_nb.agent.trajectory import TrajectoryLog, read_trajectories
 from vrag_nb.evaluation import report
-from vrag_nb.evaluation.baselines import SYSTEMS, Context, find_system
+from vrag_nb.evaluation.baselines import SYSTEMS, Context, System, find_system
 from vrag_nb.evaluation.evaluate import evaluate, question_type
 from vrag_nb.evaluation.realdocs import evaluate_realdocs
 from vrag_nb.evaluation.result_folders import read_results
@@ -125,6 +125,41 @@ def test_the_record_holds_the_conversation_the_model_had(tiny_corpus, engine, tm
     assert had == [one.messages()[:-1]]
     assert had[0][-1].text.endswith(SETTINGS.forced_text)
     assert replay(one, shared.pages) == []
+
+
+class Namesake(SYSTEMS["agent"]):
+    """One of somebody's own that kept the name of the one it extends."""
+
+
+class Shuffled(SYSTEMS["agent"]):
+    """One whose trajectories come in another order, or not all of them."""
+
+    name = "shuffled"
+    kept: slice = slice(None, None, -1)
+
+    def run(self, context, questions, out):
+        return super().run(context, questions, out)[self.kept]
+
+
+class Unfinished(System):
+    name = "unfinished"
+
+
+def test_systems_of_ones_own_that_would_spoil_the_figures_are_refused(run, monkeypatch):
+    """Two of one name once left one row, and answers in another order were judged by each other's references."""
+    policy = ScriptedPolicy(sees_then_answers)
+    with pytest.raises(ValueError, match=r"'agent' and '.*:Namesake' are both called 'agent'"):
+        run(policy, systems=["agent", f"{__name__}:Namesake"])
+    with pytest.raises(ValueError, match=r":Unfinished' has no method environment: define it"):
+        run(policy, systems=[f"{__name__}:Unfinished"])
+    assert policy.calls == [], "nothing is asked before"
+    assert run(systems=["agent", "agent"])["run"]["systems"] == ["agent"]
+    for kept, count in ((slice(None, None, -1), 3), (slice(1), 1)):
+        monkeypatch.setattr(Shuffled, "kept", kept)
+        with pytest.raises(
+            ValueError, match=rf"'shuffled' gave {count} trajectories for 3 questions: .* in their order"
+        ):
+            run(systems=[f"{__name__}:Shuffled"])
 
 
 def test_vanilla_searches_with_the_question_itself(tiny_corpus, engine, tmp_path):

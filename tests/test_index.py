@@ -375,6 +375,75 @@ def test_wrong_vectors_are_refused(corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(toy, "embed_pages", lambda images, texts: [np.zeros((2, 3))] * len(texts))
     with pytest.raises(ValueError, match=r"deck0_1: shape \(2, 3\)"):
         build(corpus, tmp_path / "index", toy)
+    monkeypatch.setattr(toy, "embed_pages", lambda images, texts: [np.full((2, 64), 1e5)] * len(texts))
+    with pytest.raises(ValueError, match=r"deck0_1: .*too long for float16"):  # an index once held infinity instead
+        build(corpus, tmp_path / "index", toy)
+    monkeypatch.setattr(toy, "embed_pages", lambda images, texts: [[[0.0] * 64]] * len(texts))
+    with pytest.raises(ValueError, match=r"deck0_1: a list, not a NumPy array"):
+        build(corpus, tmp_path / "index", toy)
+    monkeypatch.setattr(toy, "embed_pages", lambda images, texts: None)
+    with pytest.raises(ValueError, match="toy gave None embeddings for 2 pages"):
+        build(corpus, tmp_path / "index", toy)
+
+
+def test_an_error_of_an_embedder_says_of_which_pages(corpus, tmp_path, monkeypatch):
+    toy = Toy()
+
+    def refuse(images, texts):
+        raise RuntimeError("no memory left")
+
+    monkeypatch.setattr(toy, "embed_pages", refuse)
+    with pytest.raises(RuntimeError, match="no memory left") as caught:
+        build(corpus, tmp_path / "index", toy)
+    assert caught.value.__notes__ == ["(toy, embedding deck0_1, deck0_2)"]
+
+
+@pytest.mark.parametrize("kind", [Toy, ToySingle])
+def test_wrong_vectors_of_queries_are_refused(corpus, tmp_path, monkeypatch, kind):
+    """An embedder of one's own: no search with NaN that finds nothing, or whatever stands first."""
+    toy = kind()
+    build(corpus, tmp_path / "index", toy)
+    engine = SearchEngine.open(corpus, tmp_path / "index", toy)
+    right = toy.embed_queries(["plums"])[0]
+    for wrong, told in (
+        ([right * np.nan], "query 'plums': the vectors hold NaN"),
+        ([right[0]], r"query 'plums': shape \(64,\)"),
+        ([right[:, :5]], r"query 'plums': shape \(1, 5\)"),
+        ([right[:0]], r"query 'plums': shape \(0, 64\)"),
+        ([], "gave 0 embeddings for 1 queries"),
+    ):
+        monkeypatch.setattr(toy, "embed_queries", lambda queries, wrong=wrong: wrong)
+        with pytest.raises(ValueError, match=told):
+            engine.search(["plums"])
+
+
+class Extended(Toy):
+    """One of somebody's own, which extends one with a name."""
+
+
+class Bare(Embedder):
+    """One whose `__init__` sets nothing."""
+
+    dim = 3
+
+    def embed_pages(self, images, texts):
+        return []
+
+    embed_queries = embed_pages  # type: ignore[assignment]
+
+
+def test_a_class_of_ones_own_has_a_name_of_its_own(corpus, tmp_path):
+    """It once had that of the class which it extends: an index that named its embedder was opened with the other."""
+    embedder = load_embedder(f"{__name__}:Extended")
+    assert (embedder.name, Toy.name) == (f"{__name__}:Extended", "toy")
+    build(corpus, tmp_path / "index", embedder)
+    assert type(SearchEngine.open(corpus, tmp_path / "index").embedder) is Extended
+    assert type(load_embedder(f"{__name__}:Toy")) is Toy
+
+
+def test_an_embedder_that_lacks_an_attribute_is_refused_when_it_is_loaded():
+    with pytest.raises(ValueError, match=r"embedder '.*:Bare' has no fingerprint, options: set it in __init__"):
+        load_embedder(f"{__name__}:Bare")
 
 
 # --- the ColPali family, on random weights ----------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from conftest import ScriptedPolicy, make_question, serving
 from test_cli import call, file  # noqa: F401 - a fixture
 from test_rewards import Court
 
+from vrag_nb.display.report_page import write_report_page
 from vrag_nb.evaluation import report
 from vrag_nb.evaluation.agreement import RULES
 from vrag_nb.evaluation.judged import judges_table
@@ -84,6 +86,16 @@ def test_a_verdict_on_an_answer_given_anew_does_not_count(judged: Callable[[str,
     path.write_text(path.read_text().replace("forty-two", "41"))
     [row] = judges_table(read_results([tmp_path / "out"])).rows
     assert row[6] == 1
+
+
+def test_the_reports_page_shows_it_too(judged: Callable[[str, str], int], tmp_path: Path) -> None:
+    """It once was among the report's files alone."""
+    with serving(Court().app) as url:
+        assert judged("fair", f"{url}/v1") == 0
+    page, tables = write_report_page([tmp_path / "out"], tmp_path / "report", each=0)
+    text = page.read_text(encoding="utf-8")
+    assert [table.name for table in tables if table.caption not in html.unescape(text)] == []
+    assert "judges" in [table.name for table in tables]
 
 
 def test_a_profile_without_a_judge_says_so_first(

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from vrag_nb.loading import find_checkpoint, load_object
+from vrag_nb import loading
+from vrag_nb.loading import find_checkpoint, fingerprint_file, fingerprint_folder, load_object
 
 
 def test_an_object_by_name() -> None:
@@ -30,3 +31,18 @@ def test_a_checkpoint_is_a_folder_or_can_only_be_a_hub_id(tmp_path: Path) -> Non
             find_checkpoint(name)
     with pytest.raises(FileNotFoundError, match="`hf download vidore/colpali --local-dir data/none`"):
         find_checkpoint("data/none", "vidore/colpali")
+
+
+def test_a_large_file_counts_by_its_size_and_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "SAMPLED_ABOVE", 2**20)
+    small, large = tmp_path / "config.json", tmp_path / "weights.bin"
+    small.write_text("{}")
+    large.write_bytes(bytes(8 * 2**20))
+    before = fingerprint_folder(tmp_path), fingerprint_file(large), fingerprint_file(small)
+    with large.open("r+b") as file:
+        file.seek(8 * 2**20 - 1)
+        file.write(b"x")
+    after = fingerprint_folder(tmp_path), fingerprint_file(large), fingerprint_file(small)
+    assert [one == other for one, other in zip(before, after, strict=True)] == [False, False, True]
+    large.rename(tmp_path / "renamed.bin")
+    assert fingerprint_file(tmp_path / "renamed.bin") == after[1]

@@ -229,6 +229,8 @@ def test_bad_files_are_named_and_the_rest_goes_on(tmp_path):
     (documents / "letter.docx").write_bytes(b"PK")
     (documents / "error.pdf").write_bytes(b"<html><body>404: not found</body></html>")
     Image.new("RGB", (20, 20)).save(documents / "picture.pdf", "JPEG")
+    make_pdf(documents / "report.pdf", ["misnamed"])
+    (documents / "report.pdf").rename(documents / "report.png")
     (documents / "talk.mp4").write_bytes(b"....")
     Image.new("1", (4000, 3000)).save(documents / "bomb.png")  # 12 megapixels in a few hundred bytes
     report = prepare(documents, corpus, max_pages=3, max_page_pixels=500_000)
@@ -240,6 +242,7 @@ def test_bad_files_are_named_and_the_rest_goes_on(tmp_path):
     assert "broken image" in reasons["broken.png"]
     assert "no PDF but HTML" in reasons["error.pdf"]
     assert "no PDF but" in reasons["picture.pdf"]
+    assert reasons["report.png"] == "no image but a PDF: name it .pdf"
     assert "unsupported" in reasons["letter.docx"]
     assert "broken video" in reasons["talk.mp4"]
     assert "max_page_pixels" in reasons["bomb.png"]

@@ -252,22 +252,73 @@ def test_a_policy_of_ones_own_is_named_by_its_class(
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "own_policy.py").write_text(
-        "class Mine:\n    def __init__(self, checkpoint, calm=False):\n        self.given = checkpoint, calm\n"
+        "from vrag_nb.agent.policy import Policy\n"
+        "class Mine(Policy):\n"
+        "    def __init__(self, checkpoint, calm=False):\n        self.given = checkpoint, calm\n"
+        "    def generate(self, conversations, seeds=None):\n        return []\n"
+        "class Plain:\n    def __init__(self, checkpoint, calm=False):\n        pass\n"
     )
     add(
         file,
         '  own:\n    extends: base\n    policy: {kind: "own_policy:Mine", checkpoint: me, options: {calm: true}}\n'
         '  lost:\n    extends: own\n    policy: {kind: "own_policy:Yours"}\n'
+        '  plain:\n    extends: own\n    policy: {kind: "own_policy:Plain", options: {}}\n'
         "  odd:\n    extends: own\n    policy: {options: {loud: 1}}\n"
         "  typo:\n    extends: own\n    policy: {kind: transformer}\n",
     )
     assert load_profile("own", file).load_policy().given == ("me", True)  # type: ignore[attr-defined]
     with pytest.raises(ProfileError, match=r"profile lost, field policy\.kind: .*'Yours'"):
         load_profile("lost", file).load_policy()
+    with pytest.raises(ProfileError, match=r"profile plain, field policy\.kind: 'own_policy:Plain' is no subclass of"):
+        load_profile("plain", file).load_policy()
     with pytest.raises(ProfileError, match=r"profile odd, field policy\.options: .*'loud'"):
         load_profile("odd", file).load_policy()
     with pytest.raises(ProfileError, match=r"field policy\.kind: should be one of transformers, .* module:Class"):
         load_profile("typo", file)
+
+
+def test_what_a_policy_of_ones_own_was_made_from_counts_by_its_content(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint that is a single file once counted by its name, and answers of its former content were kept."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "from_file.py").write_text(
+        "from vrag_nb.agent.policy import Policy\n"
+        "class FromFile(Policy):\n"
+        "    def __init__(self, checkpoint):\n        self.checkpoint = checkpoint\n"
+        "    def generate(self, conversations, seeds=None):\n        return []\n"
+    )
+    weights = tmp_path / "weights.gguf"
+    add(file, f'  own:\n    extends: base\n    policy: {{kind: "from_file:FromFile", checkpoint: {weights}}}\n')
+    declared = []
+    for content in (b"first", b"second", b"first"):
+        weights.write_bytes(content)
+        declared.append(load_profile("own", file).load_policy().declared)
+    assert declared[0] == declared[2] != declared[1]
+    add(file, "  ours:\n    extends: own\n    policy: {checkpoint: pyproject.toml}\n")
+    policy = load_profile("ours", file).load_policy()
+    assert policy.checkpoint == str(REPOSITORY / "pyproject.toml")  # type: ignore[attr-defined]
+
+
+def test_a_retriever_of_ones_own_takes_any_checkpoint(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of word vectors, say; only a built-in class wants a folder that holds a model."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "own_retriever.py").write_text(
+        "from test_index import Toy\n"
+        "class WordVectors(Toy):\n"
+        "    def __init__(self, checkpoint):\n"
+        "        super().__init__(checkpoint)\n        self.checkpoint = checkpoint\n"
+    )
+    vectors = tmp_path / "vectors.bin"
+    vectors.touch()
+    add(
+        file,
+        f'  own:\n    extends: base\n    retriever: {{kind: "own_retriever:WordVectors", checkpoint: {vectors}}}\n',
+    )
+    embedder = load_profile("own", file).load_embedder()
+    assert (embedder.checkpoint, embedder.name) == (str(vectors), "own_retriever:WordVectors")
 
 
 def test_an_endpoint_needs_its_key(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

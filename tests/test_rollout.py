@@ -180,6 +180,31 @@ def test_shared_uids_are_refused(environment: Environment) -> None:
         rollout(ScriptedPolicy(script), environment, [QUESTIONS[0], QUESTIONS[0]], progress=False)
 
 
+@pytest.mark.parametrize("batched", [True, False])
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        (None, "and there is None in it"),
+        ([], "generate returned 0 generations for 1 conversations"),
+        ("<answer>1</answer>", "should return a list of Generation, and there is '<' in it"),
+        ([Generation(None)], "the text of a Generation is None"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_policy_that_returns_something_else_is_told_of_it(
+    environment: Environment, batched: bool, made: Any, told: str
+) -> None:
+    """One of somebody's own; it once ended the whole rollout with a word about `zip`."""
+
+    class Odd(ScriptedPolicy):
+        def generate(self, conversations: Any, seeds: Any = None) -> Any:
+            return made if any(number(one) == 4 for one in conversations) else super().generate(conversations, seeds)
+
+    found = rollout(Odd(script, batched), environment, QUESTIONS, progress=False)
+    [failed] = [one for one in found if one.status == "error"]
+    assert failed.uid == "q4"
+    assert told in str(failed.error)
+
+
 def test_what_no_file_can_hold_stops_nothing(environment: Environment, tmp_path: Path) -> None:
     """Half a character, as an endpoint's JSON may hold, and the probabilities of a model that has diverged."""
 

@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _say(error: Exception, code: int) -> int:
-    words = " ".join(str(error).split()) or type(error).__name__
+    words = " ".join(" ".join([str(error), *getattr(error, "__notes__", [])]).split()) or type(error).__name__
     print(f"vrag_nb: {words}", file=sys.stderr)
     return code
 

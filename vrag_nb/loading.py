@@ -52,12 +52,23 @@ def fingerprint_folder(folder: Path) -> str:
     """sha256 over a checkpoint folder's weights, configuration and tokenizer; its documentation does not count."""
     digest = hashlib.sha256()
     for path in sorted({path for pattern in WEIGHTS_AND_SETTINGS for path in folder.glob(pattern)}):
-        digest.update(f"{path.name}\0{path.stat().st_size}\0".encode())
-        with path.open("rb") as file:
-            if path.stat().st_size <= SAMPLED_ABOVE:
-                digest.update(hashlib.file_digest(file, "sha256").digest())
-                continue
-            for start in (0, path.stat().st_size // 2, path.stat().st_size - 2**20):
-                file.seek(start)
-                digest.update(file.read(2**20))
+        digest.update(path.name.encode() + _size_and_content(path))
     return digest.hexdigest()
+
+
+def fingerprint_file(path: Path) -> str:
+    """sha256 of a checkpoint that is a single file, whatever it is called."""
+    return hashlib.sha256(_size_and_content(path)).hexdigest()
+
+
+def _size_and_content(path: Path) -> bytes:
+    """A file's size and the checksum of what it holds; of a large one, three samples."""
+    size = path.stat().st_size
+    found = f"\0{size}\0".encode()
+    with path.open("rb") as file:
+        if size <= SAMPLED_ABOVE:
+            return found + hashlib.file_digest(file, "sha256").digest()
+        for start in (0, size // 2, size - 2**20):
+            file.seek(start)
+            found += file.read(2**20)
+    return found

@@ -152,7 +152,10 @@ class Profile(Part):
         from vrag_nb.retrieval.embedders import load_embedder
 
         part = self.retriever
-        checkpoint = self._checkpoint("retriever", part.checkpoint) if part.checkpoint else None
+        checkpoint = part.checkpoint
+        if checkpoint:
+            own = ":" in part.kind
+            checkpoint = _place_of_own(checkpoint) if own else self._checkpoint("retriever", checkpoint)
         try:
             return load_embedder(part.kind, checkpoint, **part.options)
         except (ValueError, FileNotFoundError, TypeError, AttributeError) as error:
@@ -241,12 +244,11 @@ class Profile(Part):
         return self._policy("policy" if acting is None else "learning.acting", self.policy.model_copy(update=changes))
 
     def _policy(self, field: str, part: PolicyPart) -> Policy:
-        from vrag_nb.agent.policy import weights_identity
+        from vrag_nb.agent.policy import Policy, weights_identity
 
         checkpoint = part.checkpoint
-        if part.kind not in POLICIES:  # what a class of somebody's own makes of a name is its affair
-            folder = project_path(checkpoint)
-            checkpoint = str(folder) if folder.is_dir() else checkpoint
+        if part.kind not in POLICIES:
+            checkpoint = _place_of_own(checkpoint)
         elif part.kind != "openai":  # an endpoint's model is a name, never a folder
             checkpoint = self._checkpoint(field, checkpoint)
         try:
@@ -254,13 +256,16 @@ class Profile(Part):
         except ValueError as error:
             raise ProfileError(f"profile {self.name}, field {field}.kind: {error}") from error
         try:
-            policy: Policy = cls(checkpoint, **with_addresses(part.options), **_named_address(part))
+            policy = cls(checkpoint, **with_addresses(part.options), **_named_address(part))
         except TypeError as error:
             raise ProfileError(f"profile {self.name}, field {field}.options: {error}") from error
         except AttributeError as error:  # of a checkpoint of another kind, or a dtype that torch does not have
             raise ProfileError(f"profile {self.name}, field {field}: {error}") from error
         except (ValueError, OSError, ImportError) as error:
             raise ProfileError(f"profile {self.name}, field {field}: {str(error).splitlines()[0]}") from error
+        if part.kind not in POLICIES and not isinstance(policy, Policy):
+            what = f"{part.kind!r} is no subclass of {Policy.__module__}.Policy"
+            raise ProfileError(f"profile {self.name}, field {field}.kind: {what}")
         self._check_factor(policy)
         if part.kind not in POLICIES:
             policy.declared = {**part.model_dump(mode="json"), **weights_identity(checkpoint)}
@@ -457,6 +462,13 @@ class Profile(Part):
             return str(find_checkpoint(checkpoint) or checkpoint)
         except FileNotFoundError as error:
             raise ProfileError(f"profile {self.name}, field {part}.checkpoint: {error}") from None
+
+
+def _place_of_own(checkpoint: str) -> str:
+    """The checkpoint of a class of somebody's own: a file or folder of the repository by its path, and any other as it
+    is, since what the class makes of a name is its affair."""
+    place = project_path(checkpoint)
+    return str(place) if place.exists() else checkpoint
 
 
 def _named_address(part: PolicyPart) -> dict[str, str]:

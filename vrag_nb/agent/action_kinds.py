@@ -16,6 +16,7 @@ tag. The prompt and the notices about wrong formats end with `usage`, unless the
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
@@ -65,6 +66,10 @@ def load_kinds(names: Sequence[str]) -> list[type[ActionKind]]:
         cls = load_object(name, "the action")
         if not (isinstance(cls, type) and issubclass(cls, ActionKind)):
             raise ValueError(f"action {name!r} is no subclass of ActionKind")
+        if not hasattr(cls, "tag"):
+            raise ValueError(f"action {name!r} has no tag: set what stands in its angle brackets")
+        if inspect.isabstract(cls):
+            raise ValueError(f"action {name!r} has no method {', '.join(sorted(cls.__abstractmethods__))}: define it")
         found.append(cls)
     return found
 

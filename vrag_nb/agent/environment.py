@@ -26,6 +26,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from vrag_nb.agent import actions as grammars
 from vrag_nb.agent.action_kinds import ActionKind, grammar_with, load_kinds, name_of, telling_of
@@ -45,7 +46,7 @@ from vrag_nb.agent.trajectory import (
     said_of_end,
 )
 from vrag_nb.agent.turn_taking import TurnTaking
-from vrag_nb.records import Hit, Question
+from vrag_nb.records import Hit, Question, without_surrogates
 
 Parser = Callable[[str], tuple[str, Action]]
 StopRule = Callable[[Session, Settings], bool]
@@ -154,7 +155,7 @@ class Environment(TurnTaking[Session]):
         try:
             if turn.action.kind == "invalid" or observer is None:
                 raise InvalidAction(turn.action.problem or f"{turn.action.kind} is not an action here.")
-            seen = observer(session, turn.action, turn.hits)
+            seen = _checked(turn.action.kind, observer(session, turn.action, turn.hits))
         except InvalidAction as invalid:
             turn.action = turn.action.refused(str(invalid))
             seen = [
@@ -166,6 +167,14 @@ class Environment(TurnTaking[Session]):
             seen[-1] = last.model_copy(update={"text": f"{last.text} {self.settings.forced_text}".strip()})
         turn.observation, turn.also_shown = seen[0], seen[1:]
         session.conversation.append(observation_message(seen, self.pages))
+
+
+def _checked(kind: str, seen: Any) -> list[Observation]:
+    """What an action showed, in words that a file can hold. Raises TypeError where that is no list of observations."""
+    if not (isinstance(seen, list | tuple) and seen and all(isinstance(one, Observation) for one in seen)):
+        raise TypeError(f"the action {kind} should show a list of at least one Observation, and gave {seen!r:.80}")
+    clean = without_surrogates
+    return [one.model_copy(update={"caption": clean(one.caption), "text": clean(one.text)}) for one in seen]
 
 
 def replay(trajectory: Trajectory, pages: PageStore) -> list[str]:

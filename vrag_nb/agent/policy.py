@@ -16,7 +16,7 @@ import hashlib
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,7 @@ from uuid import uuid4
 from PIL import Image as PILImage
 
 from vrag_nb.agent import actions, geometry
-from vrag_nb.loading import fingerprint_folder
+from vrag_nb.loading import fingerprint_file, fingerprint_folder
 from vrag_nb.records import without_surrogates
 
 FinishReason = Literal["action", "stop", "length", "error"]
@@ -196,9 +196,12 @@ class Policy(ABC):
 
 
 def weights_identity(checkpoint: str | Path) -> dict[str, str]:
-    """`{"weights": checksum}` of a checkpoint that lies in a folder; empty for any other, which its name identifies."""
-    there = bool(str(checkpoint)) and Path(checkpoint).is_dir()
-    return {"weights": fingerprint_folder(Path(checkpoint))} if there else {}
+    """`{"weights": checksum}` of a checkpoint that is a folder or a file; empty for any other, which its name
+    identifies."""
+    place = Path(checkpoint)
+    if str(checkpoint) and place.is_dir():
+        return {"weights": fingerprint_folder(place)}
+    return {"weights": fingerprint_file(place)} if place.is_file() else {}
 
 
 def _checksum(attributes: dict[str, Any]) -> str:
@@ -213,15 +216,31 @@ def _checksum(attributes: dict[str, Any]) -> str:
 def generate_safely(
     policy: Policy, conversations: Sequence[Conversation], seeds: Sequence[int] | None = None
 ) -> list[Generation]:
-    """`policy.generate`, where a failing call is repeated one conversation at a time, so that a bad one fails alone."""
+    """`policy.generate`, where a failing call is repeated one conversation at a time, so that a bad one fails alone.
+
+    One that does not return a generation for each conversation fails as well.
+    """
     try:
-        return policy.generate(conversations, seeds)
+        return _one_each(policy.generate(conversations, seeds), len(conversations))
     except Exception as error:
         if len(conversations) == 1:
             return [Generation.failed(f"{type(error).__name__}: {error}")]
         alone = [None] * len(conversations) if seeds is None else [[seed] for seed in seeds]
         pairs = zip(conversations, alone, strict=True)
         return [generate_safely(policy, [conversation], seed)[0] for conversation, seed in pairs]
+
+
+def _one_each(made: Any, count: int) -> list[Generation]:
+    """What `generate` returned for so many conversations. Raises TypeError or ValueError where it is something else."""
+    found = list(made) if isinstance(made, Iterable) else [made]
+    for one in found:
+        if not isinstance(one, Generation):
+            raise TypeError(f"generate should return a list of Generation, and there is {one!r:.80} in it")
+        if not isinstance(one.text, str):
+            raise TypeError(f"the text of a Generation is {one.text!r:.80}: it should be a string")
+    if len(found) != count:
+        raise ValueError(f"generate returned {len(found)} generations for {count} conversations")
+    return found
 
 
 def turn_seed(seed: int, uid: str, turn: int) -> int:

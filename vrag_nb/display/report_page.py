@@ -207,7 +207,7 @@ def _sections(tables: Mapping[str, Table], results: Results) -> list[Section]:
     matrix = [_matrix(tables["paired_differences"], results)] if "paired_differences" in tables else []
     papers = [name for name, table in tables.items() if table.published]
     return [
-        section("Accuracy", ["table_1", "benchmarks"], ["accuracy_by_system", "accuracy_by_type"]),
+        section("Accuracy", ["table_1", "benchmarks", "judges"], ["accuracy_by_system", "accuracy_by_type"]),
         ablations,
         section("Retrieval", ["retrieval_completeness", "gold_pages_by_turn"], ["gold_pages_by_turn"]),
         section("Effort", ["effort"]),

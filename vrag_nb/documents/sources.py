@@ -247,6 +247,9 @@ def _open_image(path: Path) -> Iterator[Image.Image]:
         try:
             image = Image.open(path)
         except Exception as error:
+            with path.open("rb") as file:
+                if file.read(5) == b"%PDF-":
+                    raise SourceError("no image but a PDF: name it .pdf") from None
             raise SourceError(f"broken image: {in_words(error).replace(str(path), path.name)}") from None
         with image:
             yield image

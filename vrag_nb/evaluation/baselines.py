@@ -22,6 +22,7 @@ name: a class in a file of that package and nothing else, or, outside of it, und
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -152,6 +153,8 @@ def _class_at(path: str) -> type[System]:
     cls = load_object(path, "system")
     if not (isinstance(cls, type) and issubclass(cls, System) and cls.name):
         raise ValueError(f"system {path!r} is no subclass of System with a name")
+    if inspect.isabstract(cls):
+        raise ValueError(f"system {path!r} has no method {', '.join(sorted(cls.__abstractmethods__))}: define it")
     return cls
 
 

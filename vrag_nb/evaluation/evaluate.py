@@ -85,11 +85,12 @@ def evaluate(
     policy: None where there are no systems, and retrieval alone is measured. settings, prompt: the task, VRAG's or
     VimRAG's, of which a system changes what it is about (`context_of`). seed: of sampling and bootstrap. concurrency:
     sessions in flight. retrieval_queries: "question", or what makes the query of a question. run_info: further entries
-    of `run`, such as the profile. Raises ValueError for no questions, an unknown system, systems without a policy, two
-    questions with one uid or an engine that answers no search at all; FileNotFoundError for an unprepared corpus or a
-    missing prompt.
+    of `run`, such as the profile. Raises ValueError for no questions, an unknown system, two systems with one name,
+    systems without a policy, two questions with one uid, an engine that answers no search at all or a system that gives
+    other trajectories than one for each question in order; FileNotFoundError for an unprepared corpus or a missing
+    prompt.
     """
-    chosen = [find_system(name) for name in dict.fromkeys(systems)]
+    chosen = _chosen(systems)
     _check(questions)
     out, seconds = Path(out), dict[str, float]()
     if chosen and policy is None:
@@ -220,6 +221,20 @@ def answer_metrics(
     }
 
 
+def _chosen(names: Sequence[str]) -> list[System]:
+    """The systems. Raises ValueError where two of different places have one name, and would write to one file."""
+    places: dict[str, str] = {}
+    systems = []
+    for place in dict.fromkeys(names):
+        system = find_system(place)
+        if system.name in places:
+            other = places[system.name]
+            raise ValueError(f"the systems {other!r} and {place!r} are both called {system.name!r}: rename one of them")
+        places[system.name] = place
+        systems.append(system)
+    return systems
+
+
 def _check(questions: Sequence[Question]) -> None:
     if not questions:
         raise ValueError("there are no questions to evaluate")
@@ -243,6 +258,9 @@ def _run(
         finished = {uid for uid, one in TrajectoryLog(path).done.items() if one.status != "error"}
         started = time.perf_counter()
         trajectories = system.run(context, questions, path)
+        if [one.uid for one in trajectories] != [question.uid for question in questions]:
+            given = f"{len(trajectories)} trajectories for {len(questions)} questions"
+            raise ValueError(f"system {system.name!r} gave {given}: there should be one for each, in their order")
         if any(question.uid not in finished for question in questions):
             before = round(before + time.perf_counter() - started, 3)
             write_json(stamp, {"identity": identity, "seconds": before})

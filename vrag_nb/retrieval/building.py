@@ -24,6 +24,7 @@ from typing import Any, Protocol
 import faiss
 import numpy as np
 import torch
+from PIL import Image
 from pydantic import BaseModel
 from tqdm.auto import tqdm
 
@@ -361,7 +362,7 @@ def _vectors(corpus: Path, embedder: Embedder, batch: Sequence[Page]) -> list[np
     """Pages by their images; chunks of videos by their frames, where the embedder takes these."""
     pages = [page for page in batch if not (embedder.takes_videos and _has_clip(page))]
     images = [squeezed(page_image(corpus, page)) for page in pages]
-    made = embedder.embed_pages(images, [page.text for page in pages]) if pages else []
+    made = _embedded(embedder, pages, images) if pages else []
     _check_shapes(embedder, pages, made)
     vectors = {page.page_id: array for page, array in zip(pages, made, strict=True)}
     for page in batch:
@@ -375,15 +376,27 @@ def _vectors(corpus: Path, embedder: Embedder, batch: Sequence[Page]) -> list[np
     return [vectors[page.page_id] for page in batch]
 
 
+def _embedded(embedder: Embedder, pages: Sequence[Page], images: list[Image.Image]) -> list[np.ndarray]:
+    """The pages' vectors. An error of the embedder's own says which pages it was given."""
+    try:
+        return embedder.embed_pages(images, [page.text for page in pages])
+    except Exception as error:
+        error.add_note(f"({embedder.name}, embedding {', '.join(page.page_id for page in pages)})")
+        raise
+
+
 def _has_clip(page: Page) -> bool:
     """Whether the page's frames are a clip; where a stream changed its size, they are not, and their sheet serves."""
     return page.video is not None and len({(frame.width, frame.height) for frame in page.video.frames}) == 1
 
 
 def _check_shapes(embedder: Embedder, batch: Sequence[Page], made: Sequence[np.ndarray]) -> None:
-    if len(made) != len(batch):
-        raise ValueError(f"{embedder.name} gave {len(made)} embeddings for {len(batch)} pages")
+    if not hasattr(made, "__len__") or len(made) != len(batch):
+        given = len(made) if hasattr(made, "__len__") else repr(made)
+        raise ValueError(f"{embedder.name} gave {given} embeddings for {len(batch)} pages")
     for page, array in zip(batch, made, strict=True):
+        if not isinstance(array, np.ndarray):
+            raise ValueError(f"{embedder.name}: page {page.page_id}: a {type(array).__name__}, not a NumPy array")
         if array.ndim != 2 or array.shape[1] != embedder.dim or not len(array):
             raise ValueError(f"{embedder.name}: page {page.page_id}: shape {array.shape}, not (tokens, {embedder.dim})")
         if not embedder.multi_vector and len(array) != 1:
@@ -394,8 +407,11 @@ def _check_shapes(embedder: Embedder, batch: Sequence[Page], made: Sequence[np.n
             raise ValueError(
                 f"{embedder.name}: page {page.page_id}: {len(array)} vectors are not those of {embedder.views} views"
             )
-        if not np.isfinite(array).all():
-            raise ValueError(f"{embedder.name}: page {page.page_id}: the vectors hold NaN or infinity")
+        if not (np.abs(array) <= np.finfo(VECTOR_TYPE).max).all():  # an index would hold infinity for what is larger
+            raise ValueError(
+                f"{embedder.name}: page {page.page_id}: the vectors hold NaN or infinity, or are too long for "
+                f"{VECTOR_TYPE}: their length should be 1"
+            )
 
 
 # --- putting the index together ---------------------------------------------------------------------------------------

@@ -134,7 +134,8 @@ def load_embedder(kind: str, checkpoint: str | Path | None = None, **options: An
 
     `checkpoint`: a folder (absolute, or relative to the working directory or the repository) or a hub id; None takes
     the kind's own default. `options` are the class's (`batch_size`, `device`, `dtype`, `max_visual_tokens`, ...).
-    Raises ValueError for an unknown kind or option, FileNotFoundError when the checkpoint is not there.
+    Raises ValueError for an unknown kind or option, or an embedder that lacks one of its attributes, FileNotFoundError
+    when the checkpoint is not there.
     """
     if ":" in kind and kind not in REGISTRY:
         _register_at(kind)
@@ -144,11 +145,14 @@ def load_embedder(kind: str, checkpoint: str | Path | None = None, **options: An
         )
     arguments = {} if checkpoint is None else {"checkpoint": str(checkpoint)}
     try:
-        return REGISTRY[kind](**arguments, **options)
+        embedder = REGISTRY[kind](**arguments, **options)
     except TypeError as error:
         if "unexpected keyword" in str(error):
             raise ValueError(f"embedder {kind!r}: {error}") from None
         raise
+    if missing := [name for name in ("dim", "fingerprint", "options") if not hasattr(embedder, name)]:
+        raise ValueError(f"embedder {kind!r} has no {', '.join(missing)}: set it in __init__")
+    return embedder
 
 
 def _register_at(path: str) -> None:
@@ -156,7 +160,7 @@ def _register_at(path: str) -> None:
     cls = load_object(path, "embedder")
     if not (isinstance(cls, type) and issubclass(cls, Embedder)):
         raise ValueError(f"embedder {path!r} is not a subclass of {Embedder.__module__}.Embedder")
-    if getattr(cls, "name", None) in REGISTRY:  # it has a name of its own
+    if vars(cls).get("name") in REGISTRY:  # it has a name of its own, which is not that of a class it extends
         REGISTRY[path] = cls
     else:
         register(path)(cls)

@@ -202,7 +202,12 @@ class SearchEngine:
         _check_queries(queries)
         if top_k < 1:
             raise ValueError(f"top_k {top_k} must be 1 or more")
-        return self.index.search(self._encode(queries), top_k, rows) if queries else []
+        if not queries:
+            return []
+        vectors = self._encode(queries)
+        if index_kind(self.embedder) != "text":
+            _check_encoded(self.embedder, queries, vectors)
+        return self.index.search(vectors, top_k, rows)
 
     def _encode(self, queries: list[str]) -> list[Any]:
         if index_kind(self.embedder) == "text":
@@ -222,6 +227,18 @@ def _check_queries(queries: list[str]) -> None:
     for number, query in enumerate(queries):
         if not isinstance(query, str) or not query.strip():
             raise ValueError(f"query {number} is empty: {query!r}")
+
+
+def _check_encoded(embedder: Embedder, queries: Sequence[str], made: Sequence[np.ndarray]) -> None:
+    """Raises ValueError naming the query whose vectors no index can be searched with."""
+    if len(made) != len(queries):
+        raise ValueError(f"{embedder.name} gave {len(made)} embeddings for {len(queries)} queries")
+    for query, vectors in zip(queries, made, strict=True):
+        if len(np.shape(vectors)) != 2 or np.shape(vectors)[1] != embedder.dim or not len(vectors):
+            shape = tuple(np.shape(vectors))
+            raise ValueError(f"{embedder.name}: query {query!r:.80}: shape {shape}, not (tokens, {embedder.dim})")
+        if not np.isfinite(vectors).all():
+            raise ValueError(f"{embedder.name}: query {query!r:.80}: the vectors hold NaN or infinity")
 
 
 def _check_pages(corpus: Path, pages: Sequence[Page], folder: Path, index: PageIndex) -> None:
