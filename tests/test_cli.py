@@ -255,6 +255,8 @@ def test_evaluate_says_first_what_cannot_work(
     write_questions(tmp_path / "questions.json", questions[:1])
     assert call("evaluate", *documents, "--systems", "no_retrieval", file=file) == 2
     assert "--retrieval-only" in capsys.readouterr().err
+    assert call("evaluate", *documents, "--retrieval-only", "--judge", file=file) == 2
+    assert "leave out one of them" in capsys.readouterr().err
     assert call("evaluate", *documents, "--retrieval-only", file=file) == 0
 
 

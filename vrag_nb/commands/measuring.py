@@ -62,6 +62,8 @@ def evaluate(options: argparse.Namespace) -> None:
     from vrag_nb.documents.benchmarks import read_benchmark
     from vrag_nb.evaluation.baselines import find_system
 
+    if options.retrieval_only and options.judge:
+        raise ValueError("--judge is about answers, and --retrieval-only asks for none: leave out one of them")
     profile, benchmark = profile_of(options), read_benchmark(options.questions, options.format)
     print(benchmark.summary())
     say_some(benchmark.bad)
