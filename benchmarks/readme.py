@@ -335,11 +335,13 @@ def main() -> int:
         ROOT / "README.md": BETWEEN.sub(lambda found: found[1] + measured() + found[2], readme),
         ROOT / "results/README.md": further(),
     }
-    if check:
-        return int(any(not path.is_file() or path.read_text(encoding="utf-8") != text for path, text in wanted.items()))
-    for path, text in wanted.items():
-        path.write_text(text, encoding="utf-8")
-    return 0
+    old = [path for path, text in wanted.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
+    for path in old:
+        if check:
+            print(f"{path.relative_to(ROOT)} says something else than results/: run benchmarks/readme.py")
+        else:
+            path.write_text(wanted[path], encoding="utf-8")
+    return int(check and bool(old))
 
 
 if __name__ == "__main__":
