@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -215,6 +216,16 @@ def test_every_benchmark_is_listed_with_options_that_it_has() -> None:
         assert all(f'"{option}"' in source for option in options if option != "--check"), name
     parts = {"tables", "trl_peer", "plaid_worker", "made_with"}  # of other benchmarks
     assert {file.stem for file in BENCHMARKS.glob("*.py")} - parts == set(listed)
+
+
+def test_no_benchmark_is_taken_for_a_library() -> None:
+    """A script's folder is searched first, by transformers' look for optional libraries as well."""
+    libraries = "import sys, vrag_nb.profiles, trl, transformers.models.qwen2_5_vl.modeling_qwen2_5_vl"
+    files = "[str(getattr(module, '__file__', '')) for module in list(sys.modules.values())]"
+    code = f"{libraries}; print([file for file in {files} if file.startswith({str(BENCHMARKS)!r})])"
+    environment = {**os.environ, "PYTHONPATH": str(BENCHMARKS)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "[]", done.stderr
 
 
 def test_the_tables_are_those_of_the_results() -> None:

@@ -1,6 +1,6 @@
 """What a new shape of a product costs on this CPU in bfloat16, and what it brings the retriever that shapes recur.
 
-    python benchmarks/kernels.py [--pages 64] [--rounds 3] [--out results/benchmarks]
+    python benchmarks/recurring_shapes.py [--pages 64] [--rounds 3] [--out results/benchmarks]
 
 First the products of the retriever's layers: a number of rows that had not been met before, and the same again, in
 milliseconds on one thread, the medians of 15 such numbers. Then pages a second on two threads, a page at a time, as an
@@ -75,7 +75,7 @@ def main() -> None:
     parser.add_argument("--profile", default="nano")
     parser.add_argument("--pages", type=int, default=64, help="of a round")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--out", type=Path, help="folder for kernels.md")
+    parser.add_argument("--out", type=Path, help="folder for recurring_shapes.md")
     options = parser.parse_args()
     torch.set_num_threads(1)
     rows = [product_row(*layer) for layer in LAYERS]
