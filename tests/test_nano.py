@@ -8,9 +8,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from ctypes import c_double
 from dataclasses import replace
-from multiprocessing import Value
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +24,7 @@ from vrag_nb.agent.transformers_policy import TransformersPolicy
 from vrag_nb.attention import linear_patch_embedding, use_block_attention, use_window_attention
 from vrag_nb.learning.curves import RunLog, read_log
 from vrag_nb.nano.aligning import Stream, StreamBatches, Teaching, train_streams
+from vrag_nb.nano.difficulty import Level
 from vrag_nb.nano.glyphs import CLASS_OF, EMPTY, IGNORE, SLOTS, Glyph, slot_targets
 from vrag_nb.nano.lookups import SOUGHT, drawn_table, loose_lines, reading_strip, sought_table
 from vrag_nb.nano.model import NanoSize, build_nano_vlm, build_processor, save_checkpoint
@@ -311,7 +310,7 @@ def test_streams_of_a_group_share_a_batch(tokenizer, processor):
         Stream("table", drawn_table, 2, group="short"),
         Stream("copy", copied_words, 6),
     ]
-    levels = {stream.name: Value(c_double, 0.0) for stream in streams}
+    levels = {stream.name: Level() for stream in streams}
     batches = iter(StreamBatches(streams, model, processor, levels, "seed"))
     for _ in range(2):
         short, copy = next(batches), next(batches)

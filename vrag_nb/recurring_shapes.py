@@ -1,8 +1,8 @@
 """Products of few shapes, for a CPU that multiplies in bfloat16.
 
 oneDNN makes a kernel for every shape of a product and keeps it for the next of that shape. Made for a page's rows on a
-Xeon with AMX it takes three to seven milliseconds, longer than the product (`benchmarks/recurring_shapes.py`). Pages have all
-sizes, so hardly a shape comes twice, unless rows are added up to the next multiple of something.
+Xeon with AMX it takes three to seven milliseconds, longer than the product (`benchmarks/recurring_shapes.py`). Pages
+have all sizes, so hardly a shape comes twice, unless rows are added up to the next multiple of something.
 """
 
 from __future__ import annotations

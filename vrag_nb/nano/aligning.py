@@ -13,10 +13,8 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from ctypes import c_double
 from dataclasses import dataclass
 from itertools import cycle
-from multiprocessing import Value
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -28,15 +26,17 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from vrag_nb.attention import linear_patch_embedding, use_block_attention, use_window_attention
 from vrag_nb.nano import replicas
+from vrag_nb.nano.difficulty import Level, learned_from
 from vrag_nb.nano.looking import Looking, Targets
 from vrag_nb.nano.model import FACTOR
 from vrag_nb.nano.optimisation import Schedule, compile_layers, to_training_form, training_device
 from vrag_nb.nano.patches import recoloured, seen, tower_inputs
-from vrag_nb.nano.reading import Level
 from vrag_nb.nano.replay import Replay
 from vrag_nb.nano.samples import Sample, collate_texts, decisions, exact_match, looking_targets, thought_loss
 from vrag_nb.nano.seeing import WindowLessons
 from vrag_nb.nano.training import Training
+
+AHEAD = 6  # batches that each process draws before they are asked for
 
 
 @dataclass(frozen=True)
@@ -99,10 +99,12 @@ class StreamBatches(IterableDataset):
         processor: Qwen2_5_VLProcessor,
         difficulties: Mapping[str, Level],
         seed: str,
+        ahead: int | None = None,
     ) -> None:
-        """model: whose configuration tells where tokens stand; workers touch none of its weights."""
+        """model: whose configuration tells where tokens stand; workers touch none of its weights. ahead: as
+        `difficulty.learned_from`."""
         self.streams, self.processor, self.difficulties, self.seed = streams, processor, difficulties, seed
-        self.config, self.positions = model.config, model.model.get_rope_index
+        self.config, self.positions, self.ahead = model.config, model.model.get_rope_index, ahead
 
     def __iter__(self) -> Iterator[Drawn]:
         if worker := torch.utils.data.get_worker_info():
@@ -110,17 +112,16 @@ class StreamBatches(IterableDataset):
         rng = random.Random(f"{self.seed}/{worker.id if worker else 0}")
         drawn: dict[str, list[Sample]] = {stream.name: [] for stream in self.streams}
         ready: dict[str, list[list[Sample]]] = {stream.name: [] for stream in self.streams}
-        groups = grouped(self.streams)
-        while True:
-            for group, streams in groups.items():
-                samples: list[Sample] = []
-                names: list[str] = []
-                for stream in streams:
-                    if not ready[stream.name]:
-                        self._refill(stream, rng, drawn[stream.name], ready[stream.name])
-                    taken = ready[stream.name].pop()
-                    samples, names = samples + taken, names + [stream.name] * len(taken)
-                yield self._batch(group, names, samples)
+        for (group, streams), learned in zip(cycle(grouped(self.streams).items()), learned_from(self.ahead)):
+            samples: list[Sample] = []
+            names: list[str] = []
+            for stream in streams:
+                if not ready[stream.name]:
+                    difficulty = self.difficulties[stream.name].after(learned)
+                    self._refill(stream, rng, difficulty, drawn[stream.name], ready[stream.name])
+                taken = ready[stream.name].pop()
+                samples, names = samples + taken, names + [stream.name] * len(taken)
+            yield self._batch(group, names, samples)
 
     def _batch(self, group: str, names: list[str], samples: list[Sample]) -> Drawn:
         texts, images = collate_texts(samples, self.processor.tokenizer), {}
@@ -135,10 +136,17 @@ class StreamBatches(IterableDataset):
         targets = looking_targets(samples, texts["input_ids"], self.processor.tokenizer)
         return Drawn(group, names, [sample.kind for sample in samples], texts, images, targets)
 
-    def _refill(self, stream: Stream, rng: random.Random, drawn: list[Sample], ready: list[list[Sample]]) -> None:
+    def _refill(
+        self,
+        stream: Stream,
+        rng: random.Random,
+        difficulty: float,
+        drawn: list[Sample],
+        ready: list[list[Sample]],
+    ) -> None:
         size = stream.batch_size
         while len(drawn) < size * stream.buckets:
-            new = stream.draw(rng, self.difficulties[stream.name].value)
+            new = stream.draw(rng, difficulty)
             drawn.extend(new if isinstance(new, list) else [new])
         taken = drawn[: size * stream.buckets]
         del drawn[: size * stream.buckets]
@@ -239,7 +247,8 @@ def train_streams(
         windows.start(training.step)
     marks = _Marks(streams, training, (teaching.before or {}).get("kept", {}).get("difficulties", {}))
     seeded = f"{seed * 7919 + training.step}/{replicas.rank()}"
-    batches = StreamBatches(streams, model, processor, marks.difficulties, seeded)
+    ahead = None if device.type == "cuda" else AHEAD * workers  # batches that come again are learned from more often
+    batches = StreamBatches(streams, model, processor, marks.difficulties, seeded, ahead)
     groups = list(grouped(streams))
     supply = _supply(batches, groups, workers, device)
     model.train()
@@ -259,7 +268,7 @@ def train_streams(
 
 def _supply(batches: StreamBatches, groups: list[str], workers: int, device: torch.device) -> Iterator[Drawn]:
     """Batches of one group after another, drawn ahead by so many processes."""
-    loader = iter(DataLoader(batches, batch_size=None, num_workers=workers, prefetch_factor=6 if workers else None))
+    loader = iter(DataLoader(batches, batch_size=None, num_workers=workers, prefetch_factor=AHEAD if workers else None))
     if device.type == "cuda":
         return _replayed(loader, groups, device)
     return _in_turn(loader, groups) if workers > 1 else loader
@@ -311,14 +320,17 @@ class _Marks:
     def __init__(self, streams: Sequence[Stream], training: Training, earlier: Mapping[str, float]) -> None:
         self.streams, self.training = {stream.name: stream for stream in streams}, training
         self.levels = {**earlier, **training.kept.get("difficulties", {})}
-        self.difficulties: dict[str, Level] = {
-            stream.name: Value(c_double, self.levels.get(stream.name, stream.difficulty)) for stream in streams
+        self.difficulties = {
+            stream.name: Level(self.levels.get(stream.name, stream.difficulty), stream.difficulty_step)
+            for stream in streams
         }
+        self.taken = 0  # batches
         self.shares = RunningShares(training.kept.setdefault("shares", {}))
 
     def take(self, drawn: Drawn, rest: _Rest) -> None:
         """Take down what was right in a batch, and make streams harder that are answered well enough."""
         pointed, kinds = rest.pointed, drawn.kinds
+        self.taken += 1
         self.shares.update("match", [kinds[row] for row in rest.rows], rest.matches)
         self.shares.update("decided", [kinds[row] for row in rest.thoughts], rest.chosen)
         if "answer" in pointed:
@@ -334,10 +346,9 @@ class _Marks:
         self.training.kept["tokens"] = self.training.kept.get("tokens", 0) + int(drawn.texts["attention_mask"].sum())
 
     def _promote(self, stream: Stream, kinds: Sequence[str]) -> None:
-        means, difficulty = self.shares.means["match"], self.difficulties[stream.name]
-        share = sum(means.get(kind, 0.0) for kind in kinds) / len(kinds)
-        if share > stream.promote_at and difficulty.value < 1:
-            difficulty.value = min(1.0, difficulty.value + stream.difficulty_step)
+        means = self.shares.means["match"]
+        if sum(means.get(kind, 0.0) for kind in kinds) / len(kinds) > stream.promote_at:
+            self.difficulties[stream.name].rise(self.taken)
 
     def write(self) -> None:
         """Into the training's state, and its log."""

@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from ctypes import c_double
 from itertools import accumulate
-from multiprocessing import Value
-from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +21,7 @@ from transformers import Qwen2_5_VLForConditionalGeneration, Qwen2VLImageProcess
 
 from vrag_nb.attention import linear_patch_embedding, use_window_attention
 from vrag_nb.nano import replicas
+from vrag_nb.nano.difficulty import Level, learned_from
 from vrag_nb.nano.glyphs import Glyph, GlyphHead, LetterHead, glyph_loss, letter_targets, slot_targets
 from vrag_nb.nano.model import FACTOR
 from vrag_nb.nano.optimisation import Schedule, to_training_form
@@ -31,10 +29,10 @@ from vrag_nb.nano.scribbles import scribble
 from vrag_nb.nano.training import Training
 
 Drawing = tuple[Image.Image, list[Glyph]]
-Level = Synchronized  # a difficulty in 0..1, set by the trainer and read by the drawing processes
 # The running accuracy over written slots above which drawings grow harder, and by how much. It does not come near 1: a
 # character on the border of two squares shifts the slots after it.
 PROMOTE_AT, HARDER = 0.8, 0.01
+AHEAD = 4  # batches that each process draws before they are asked for
 
 
 class GlyphBatches(IterableDataset):
@@ -51,16 +49,18 @@ class GlyphBatches(IterableDataset):
         difficulty: Level,
         batch_size: int,
         seed: str,
+        ahead: int | None = None,
     ) -> None:
         self.image_processor, self.draw, self.difficulty = image_processor, draw, difficulty
-        self.batch_size, self.seed = batch_size, seed
+        self.batch_size, self.seed, self.ahead = batch_size, seed, ahead
 
     def __iter__(self) -> Iterator[dict[str, torch.Tensor]]:
         if worker := torch.utils.data.get_worker_info():
             torch.set_num_threads(1)
         rng = random.Random(f"{self.seed}/{worker.id if worker else 0}")
-        while True:
-            drawings = [self.draw(rng, self.difficulty.value) for _ in range(self.batch_size)]
+        for learned in learned_from(self.ahead):
+            difficulty = self.difficulty.after(learned)
+            drawings = [self.draw(rng, difficulty) for _ in range(self.batch_size)]
             batch = self.image_processor(images=[image for image, _ in drawings], do_resize=False, return_tensors="pt")
             sizes = [(image.width // FACTOR, image.height // FACTOR) for image, _ in drawings]
             told = [(glyphs, *size) for (_, glyphs), size in zip(drawings, sizes, strict=True)]
@@ -123,15 +123,16 @@ def train_reading(
     to_training_form(reader)
     parts = {"visual": reader.visual, "head": reader.glyphs, "letters": reader.letters}
     training = Training(folder, parts, schedule)
-    level = Value(c_double, training.kept.get("difficulty", 0.0))
-    batches = GlyphBatches(image_processor, draw, level, batch_size, f"{seed + training.step}/{replicas.rank()}")
-    loader = iter(DataLoader(batches, batch_size=None, num_workers=workers, prefetch_factor=4 if workers else None))
-    for _ in training:
+    level = Level(training.kept.get("difficulty", 0.0), HARDER)
+    seeded, prefetch = f"{seed + training.step}/{replicas.rank()}", AHEAD if workers else None
+    batches = GlyphBatches(image_processor, draw, level, batch_size, seeded, AHEAD * workers)
+    loader = iter(DataLoader(batches, batch_size=None, num_workers=workers, prefetch_factor=prefetch))
+    for taken, _ in enumerate(training, start=1):
         loss, shares = reader(training.next(loader))
         loss.backward()
         training.blend(0.1, **shares)
         if training.means["accuracy"] > PROMOTE_AT and level.value < 1:
-            level.value = min(1.0, level.value + HARDER)
+            level.rise(taken)
             training.means["accuracy"] -= 0.004
         training.kept["difficulty"] = level.value
         training.tell(loss=loss.item(), difficulty=level.value)
