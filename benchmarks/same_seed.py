@@ -4,8 +4,8 @@
 
 Runs the stages of `make nano-cpu`, with budgets of steps multiplied by `--scale`, twice into folders of their own, as
 make does in processes of their own; the second time another process keeps a core busy, so that what is drawn and what
-is learned are ready at other times. Compared are the weights with which each stage ends. Needs the prepared corpus
-(`make run`).
+is learned are ready at other times. Compared are the weights with which each stage ends. Left out is `weigh`, whose
+quarter of an hour no scale shortens. Needs the prepared corpus (`make run`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tables import tell
 from vrag_nb.nano.optimisation import load_state
 from vrag_nb.provenance import hardware
 
-STAGES = ("letters", "spell", "align", "match", "retrieve", "act", "settle", "weigh")
+STAGES = ("letters", "spell", "align", "match", "retrieve", "act", "settle")
 WEIGHTS = ("visual", "model")  # of a stage's state, the one or the other
 HEAD = ["stage", "steps", "seconds", "the second time", "weights", "that differ", "by at most"]
 
@@ -54,9 +54,6 @@ def run(folder: Path, scale: float, stage: str) -> float:
 
 def ended(folder: Path, stage: str) -> tuple[int, dict[str, np.ndarray]]:
     """The steps that the stage took, and the weights it ended with."""
-    if stage == "weigh":
-        with np.load(folder / "models" / "nano-retriever" / "query_weights.npz") as stored:
-            return 0, {name: stored[name] for name in stored.files if np.issubdtype(stored[name].dtype, np.number)}
     state: dict[str, Any] | None = load_state(folder / "stages" / stage / "state.pt")
     if state is None:
         raise SystemExit(f"{folder}: stage {stage} left no state")
@@ -70,8 +67,7 @@ def compared(folders: tuple[Path, Path], stage: str, seconds: tuple[float, float
     apart = [np.abs(one[name].astype(float) - other[name].astype(float)) for name in one]
     count, differ = sum(part.size for part in apart), sum(int((part > 0).sum()) for part in apart)
     most = max(float(part.max()) for part in apart if part.size)
-    told = f"{steps:,}" if steps else "–"
-    return [stage, told, *(f"{one:.0f}" for one in seconds), f"{count:,}", f"{differ:,}", f"{most:.2g}"]
+    return [stage, f"{steps:,}", *(f"{one:.0f}" for one in seconds), f"{count:,}", f"{differ:,}", f"{most:.2g}"]
 
 
 def main() -> None:
