@@ -27,8 +27,8 @@ from vrag_nb.evaluation.of_profile import evaluation_of
 from vrag_nb.learning.experts import PrivilegedPlanner
 from vrag_nb.learning.memory_expert import MemoryPlanner
 from vrag_nb.paths import REPOSITORY, project_path, shown_path
-from vrag_nb.profile_parts import VimRAGPart, systems_of
-from vrag_nb.profiles import POLICIES, Profile, ProfileError, load_profile, profile_names, sample
+from vrag_nb.profile_parts import POLICIES, VimRAGPart, systems_of
+from vrag_nb.profiles import Profile, ProfileError, load_profile, profile_names, sample
 from vrag_nb.records import write_questions
 from vrag_nb.retrieval.fusion import FusedEngine
 

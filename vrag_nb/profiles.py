@@ -23,11 +23,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import ValidationError, model_validator
 
-from vrag_nb.loading import find_checkpoint, load_object
 from vrag_nb.paths import project_path, shown_path
 from vrag_nb.profile_files import ProfileError, first_problem, read_section, resolved
+from vrag_nb.profile_models import checkpoint_of, embedder_of, policy_of
 from vrag_nb.profile_parts import (
-    POLICIES,
     AgentPart,
     CorpusPart,
     EvaluationPart,
@@ -149,17 +148,7 @@ class Profile(Part):
 
     def load_embedder(self) -> Embedder:
         """The retriever's embedder. Raises ProfileError when its checkpoint is not there or does not fit."""
-        from vrag_nb.retrieval.embedders import load_embedder
-
-        part = self.retriever
-        checkpoint = part.checkpoint
-        if checkpoint:
-            own = ":" in part.kind
-            checkpoint = _place_of_own(checkpoint) if own else self._checkpoint("retriever", checkpoint)
-        try:
-            return load_embedder(part.kind, checkpoint, **part.options)
-        except (ValueError, FileNotFoundError, TypeError, AttributeError) as error:
-            raise ProfileError(f"profile {self.name}, field retriever: {error}") from error
+        return embedder_of(self.name, self.retriever)
 
     def build_index(self, embedder: Embedder | None = None, progress: bool = True) -> BuildReport:
         """Bring the index in step with the corpus, and that of the retriever it is fused with.
@@ -244,41 +233,7 @@ class Profile(Part):
         return self._policy("policy" if acting is None else "learning.acting", self.policy.model_copy(update=changes))
 
     def _policy(self, field: str, part: PolicyPart) -> Policy:
-        from vrag_nb.agent.policy import Policy, weights_identity
-
-        checkpoint = part.checkpoint
-        if part.kind not in POLICIES:
-            checkpoint = _place_of_own(checkpoint)
-        elif part.kind != "openai":  # an endpoint's model is a name, never a folder
-            checkpoint = self._checkpoint(field, checkpoint)
-        try:
-            cls = load_object(POLICIES.get(part.kind, part.kind), "policy")
-        except ValueError as error:
-            raise ProfileError(f"profile {self.name}, field {field}.kind: {error}") from error
-        try:
-            policy = cls(checkpoint, **with_addresses(part.options), **_named_address(part))
-        except TypeError as error:
-            raise ProfileError(f"profile {self.name}, field {field}.options: {error}") from error
-        except AttributeError as error:  # of a checkpoint of another kind, or a dtype that torch does not have
-            raise ProfileError(f"profile {self.name}, field {field}: {error}") from error
-        except (ValueError, OSError, ImportError) as error:
-            raise ProfileError(f"profile {self.name}, field {field}: {str(error).splitlines()[0]}") from error
-        if part.kind not in POLICIES and not isinstance(policy, Policy):
-            what = f"{part.kind!r} is no subclass of {Policy.__module__}.Policy"
-            raise ProfileError(f"profile {self.name}, field {field}.kind: {what}")
-        self._check_factor(policy)
-        if part.kind not in POLICIES:
-            policy.declared = {**part.model_dump(mode="json"), **weights_identity(checkpoint)}
-        return policy
-
-    def _check_factor(self, policy: Policy) -> None:
-        from vrag_nb.agent.policy import check_factor
-
-        try:
-            check_factor(policy, self.agent.factor)
-        except ValueError as error:
-            policy.close()
-            raise ProfileError(f"profile {self.name}, field agent.factor: {error}") from error
+        return policy_of(self.name, field, part, self.agent.factor)
 
     def settings(self) -> Settings:
         """What VRAG's task is: the `agent` part without the prompt. Raises ProfileError for another kind of agent, or
@@ -403,7 +358,7 @@ class Profile(Part):
     @property
     def base_checkpoint(self) -> str:
         """The folder or hub id that training starts from."""
-        return self._checkpoint("learning.base", self.taught.base)
+        return checkpoint_of(self.name, "learning.base", self.taught.base)
 
     def training_questions(self) -> tuple[list[Question], list[Question]]:
         """Questions for expert sampling, and for reinforcement learning: no document is in both."""
@@ -455,32 +410,6 @@ class Profile(Part):
             return load_reward(reward or part.reward, judges)
         except (ValueError, TypeError) as error:
             raise ProfileError(f"profile {self.name}, field learning.reward or learning.judge: {error}") from error
-
-    def _checkpoint(self, part: str, checkpoint: str) -> str:
-        """The checkpoint's folder, or a hub id as it is. Raises ProfileError for a folder that is not there."""
-        try:
-            return str(find_checkpoint(checkpoint) or checkpoint)
-        except FileNotFoundError as error:
-            raise ProfileError(f"profile {self.name}, field {part}.checkpoint: {error}") from None
-
-
-def _place_of_own(checkpoint: str) -> str:
-    """The checkpoint of a class of somebody's own: a file or folder of the repository by its path, and any other as it
-    is, since what the class makes of a name is its affair."""
-    place = project_path(checkpoint)
-    return str(place) if place.exists() else checkpoint
-
-
-def _named_address(part: PolicyPart) -> dict[str, str]:
-    """Of an endpoint that a run starts: what is asked there, whatever its port. A folder that it serves counts by its
-    weights."""
-    address = part.options.get("base_url")
-    if part.kind != "openai" or not isinstance(address, str) or with_addresses(address) == address:
-        return {}
-    from vrag_nb.loading import fingerprint_folder
-
-    folder = project_path(part.checkpoint)
-    return {"address": f"{address} {fingerprint_folder(folder)}" if folder.is_dir() else address}
 
 
 def sample(questions: Sequence[Question], limit: int | None, seed: int = 0) -> list[Question]:
