@@ -26,6 +26,7 @@ from vrag_nb.evaluation.baselines import agent_system, known_systems
 from vrag_nb.evaluation.of_profile import evaluation_of
 from vrag_nb.learning.experts import PrivilegedPlanner
 from vrag_nb.learning.memory_expert import MemoryPlanner
+from vrag_nb.learning.of_profile import expert_of
 from vrag_nb.paths import REPOSITORY, project_path, shown_path
 from vrag_nb.profile_parts import POLICIES, VimRAGPart, systems_of
 from vrag_nb.profiles import Profile, ProfileError, load_profile, profile_names, sample
@@ -221,7 +222,7 @@ def test_a_factor_other_than_the_models_is_an_error_at_once(file: Path, tiny_vlm
     )
     words = r"profile wide, field agent\.factor: the agent's factor is 32, .* is 28 pixels wide: set factor to 28"
     wide = load_profile("wide", file)
-    loads = (wide.load_policy, lambda: wide.load_policy(tiny_vlm_folder), lambda: wide.load_expert("e", []))
+    loads = (wide.load_policy, lambda: wide.load_policy(tiny_vlm_folder), lambda: expert_of(wide, "e", []))
     for load in loads:
         with pytest.raises(ProfileError, match=words):
             load()
@@ -418,18 +419,18 @@ def test_the_planner_that_is_told_the_gold_plays_by_the_agents_rules(file: Path)
         "  memory:\n    extends: taught\n    agent: {kind: vimrag}\n",
     )
     questions = [make_question("q")]
-    assert isinstance(load_profile("taught", file).load_expert("told", questions), PrivilegedPlanner)
-    assert isinstance(load_profile("memory", file).load_expert("told", questions), MemoryPlanner)
-    assert load_profile("taught", file).load_expert("glancing", questions).name == "glancing-planner"
+    assert isinstance(expert_of(load_profile("taught", file), "told", questions), PrivilegedPlanner)
+    assert isinstance(expert_of(load_profile("memory", file), "told", questions), MemoryPlanner)
+    assert expert_of(load_profile("taught", file), "glancing", questions).name == "glancing-planner"
     with pytest.raises(ProfileError, match=r"experts\.glancing\.crops: this is the planner's of an agent that crops"):
-        load_profile("memory", file).load_expert("glancing", questions)
+        expert_of(load_profile("memory", file), "glancing", questions)
     with pytest.raises(ProfileError, match=r"experts\.sampled\.crops: this is the planner's"):
-        load_profile("taught", file).load_expert("sampled", questions)
-    assert load_profile("memory", file).load_expert("vague", questions).name == "vague-memory-planner-0.5"
+        expert_of(load_profile("taught", file), "sampled", questions)
+    assert expert_of(load_profile("memory", file), "vague", questions).name == "vague-memory-planner-0.5"
     with pytest.raises(ProfileError, match=r"experts\.vague\.vague: this is the planner's of an agent with a memory"):
-        load_profile("taught", file).load_expert("vague", questions)
+        expert_of(load_profile("taught", file), "vague", questions)
     with pytest.raises(ProfileError, match=r"experts\.grounded\.grounder redraws the boxes .* agent is vimrag"):
-        load_profile("memory", file).load_expert("grounded", questions)
+        expert_of(load_profile("memory", file), "grounded", questions)
 
 
 @pytest.mark.parametrize("name", ["api", "api-vimrag"])

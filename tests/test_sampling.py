@@ -15,9 +15,10 @@ from vrag_nb.agent.policy import Image, Message, Text, boxes_to_model, boxes_to_
 from vrag_nb.agent.rollout import rollout
 from vrag_nb.agent.task_settings import Settings
 from vrag_nb.agent.trajectory import Trajectory
+from vrag_nb.document_split import disjoint
 from vrag_nb.learning.experts import Fact, GroundedPolicy, PrivilegedPlanner, told
 from vrag_nb.learning.sampled_data import card, read_conversation, write_dataset, write_sharegpt
-from vrag_nb.learning.sampling import account, choose, disjoint, fault
+from vrag_nb.learning.sampling import account, choose, fault
 from vrag_nb.records import MetaInfo, Question
 
 NANO = {"min_pixels": 128 * 784, "max_pixels": 224 * 784}

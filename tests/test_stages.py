@@ -29,6 +29,7 @@ from vrag_nb.learning import stages
 from vrag_nb.learning.curves import wandb_reporting
 from vrag_nb.learning.experts import GroundedPolicy, PrivilegedPlanner
 from vrag_nb.learning.judge import Judge
+from vrag_nb.learning.of_profile import expert_of, reward_of
 from vrag_nb.learning.rewards import load_reward
 from vrag_nb.learning.sampled_data import read_rows
 from vrag_nb.learning.stages import claim, sample_experts
@@ -67,11 +68,11 @@ def test_a_profile_names_its_experts(tiny_corpus: Path, tiny_vlm_folder: Path) -
         "lost": {"policy": policy | {"checkpoint": "data/nowhere"}},
     }
     one = profile(tiny_corpus, tiny_vlm_folder, sampling={"experts": experts})
-    assert isinstance(one.load_expert("planner", []), PrivilegedPlanner)
-    assert one.load_expert("own", []).temperature == 0.5  # type: ignore[attr-defined]
-    assert isinstance(one.load_expert("pair", []), GroundedPolicy)
+    assert isinstance(expert_of(one, "planner", []), PrivilegedPlanner)
+    assert expert_of(one, "own", []).temperature == 0.5  # type: ignore[attr-defined]
+    assert isinstance(expert_of(one, "pair", []), GroundedPolicy)
     with pytest.raises(ProfileError, match=r"field learning\.sampling\.experts\.lost\.policy\.checkpoint"):
-        one.load_expert("lost", [])
+        expert_of(one, "lost", [])
     without = one.model_copy(update={"learning": None})
     with pytest.raises(ProfileError, match="no field learning"):
         without.training_questions()
@@ -79,11 +80,10 @@ def test_a_profile_names_its_experts(tiny_corpus: Path, tiny_vlm_folder: Path) -
 
 def test_a_reward_is_one_line_of_a_profile(tiny_corpus: Path, tiny_vlm_folder: Path) -> None:
     parts = {"outcome": 0.7, "vrag_nb.learning.rewards:brevity": 0.3}
-    assert set(profile(tiny_corpus, tiny_vlm_folder, reward={"parts": parts, "gate": ""}).load_reward().parts) == set(
-        parts
-    )
+    named = profile(tiny_corpus, tiny_vlm_folder, reward={"parts": parts, "gate": ""})
+    assert set(reward_of(named).parts) == set(parts)
     with pytest.raises(ProfileError, match=r"learning\.reward.*no reward preset 'fast'"):
-        profile(tiny_corpus, tiny_vlm_folder, reward="fast").load_reward()
+        reward_of(profile(tiny_corpus, tiny_vlm_folder, reward="fast"))
 
 
 def test_experts_are_sampled_once_and_again_when_something_changed(

@@ -49,8 +49,6 @@ if TYPE_CHECKING:  # torch and its friends take seconds to import: they wait unt
     from vrag_nb.agent.vimrag import VimRAG
     from vrag_nb.agent.vrag import VRAG
     from vrag_nb.documents.pages import PrepReport
-    from vrag_nb.learning.judge import Judge
-    from vrag_nb.learning.rewards import Reward
     from vrag_nb.records import Question
     from vrag_nb.retrieval.building import BuildReport
     from vrag_nb.retrieval.embedders import Embedder
@@ -242,7 +240,7 @@ class Profile(Part):
         from vrag_nb.agent.task_settings import Settings
 
         if not isinstance(self.agent, VRAGPart):
-            raise self._other_agent("this works on VRAG's turns of search, crop and answer")
+            raise self.other_agent("this works on VRAG's turns of search, crop and answer")
         try:
             grammar_with(load_kinds(self.agent.actions))
         except ValueError as error:
@@ -260,14 +258,15 @@ class Profile(Part):
         from vrag_nb.agent.task_settings import MemorySettings
 
         if not isinstance(self.agent, VimRAGPart):
-            raise self._other_agent("this works on VimRAG's memory graph")
+            raise self.other_agent("this works on VimRAG's memory graph")
         return MemorySettings(**self.agent.model_dump(exclude={"prompt"}))
 
     def task(self) -> Settings | MemorySettings:
         """What the profile's kind of agent has to do, without the prompt."""
         return self.settings() if isinstance(self.agent, VRAGPart) else self.memory_settings()
 
-    def _other_agent(self, why: str) -> ProfileError:
+    def other_agent(self, why: str) -> ProfileError:
+        """The error that says what the profile's kind of agent has no use for."""
         return ProfileError(
             f"profile {self.name}, field agent.kind: {why}, and the profile's agent is {self.agent.kind}"
         )
@@ -333,19 +332,6 @@ class Profile(Part):
             logger.warning("%s: %d things do not fit the corpus, such as %s", name, len(problems), problems[0])
         return fitting
 
-    def load_judge(self, cache: Path) -> Judge:
-        """The model that judges the evaluation's answers, whose verdicts are kept in the file `cache`, unless the
-        profile names another. Raises ProfileError where it names no judge, or one that cannot be had."""
-        from vrag_nb.learning.judge import Judge
-
-        part = self.evaluation.judge or (self.learning.judge if self.learning else None)
-        if part is None:
-            raise ProfileError(f"profile {self.name} names no judge: say in evaluation.judge which model, and where")
-        try:
-            return Judge(**{"cache": cache, **with_addresses(part)})
-        except (ValueError, TypeError) as error:
-            raise ProfileError(f"profile {self.name}, field evaluation.judge or learning.judge: {error}") from error
-
     # learning
 
     @property
@@ -362,7 +348,7 @@ class Profile(Part):
 
     def training_questions(self) -> tuple[list[Question], list[Question]]:
         """Questions for expert sampling, and for reinforcement learning: no document is in both."""
-        from vrag_nb.learning.sampling import disjoint
+        from vrag_nb.document_split import disjoint
 
         part = self.taught
         return disjoint(self._to_learn_from(part.train_questions), part.sampling.share, part.seed)
@@ -371,45 +357,6 @@ class Profile(Part):
         """Questions to watch training on; the evaluation's are kept for the end."""
         part = self.taught
         return sample(self._to_learn_from(part.dev_questions), limit or part.dev_limit, part.seed)
-
-    def load_expert(self, name: str, questions: Sequence[Question]) -> Policy:
-        """An expert of the sampling part; the privileged planner is told the gold of `questions`.
-
-        Raises ProfileError for a grounder, for `crops` or for `vague` where the profile's kind of agent, or the expert,
-        has no use for it.
-        """
-        from vrag_nb.learning.experts import GroundedPolicy, PrivilegedPlanner
-        from vrag_nb.learning.memory_expert import MemoryPlanner
-
-        part, field = self.taught.sampling.experts[name], f"learning.sampling.experts.{name}"
-        if part.grounder and not isinstance(self.agent, VRAGPart):
-            raise self._other_agent(f"{field}.grounder redraws the boxes of VRAG's crops")
-        if not part.crops and (part.policy or not isinstance(self.agent, VRAGPart)):
-            where = f"profile {self.name}, field {field}.crops"
-            raise ProfileError(f"{where}: this is the planner's of an agent that crops")
-        if part.vague and (part.policy or isinstance(self.agent, VRAGPart)):
-            where = f"profile {self.name}, field {field}.vague"
-            raise ProfileError(f"{where}: this is the planner's of an agent with a memory graph")
-        if part.policy:
-            planner = self._policy(f"{field}.policy", part.policy)
-        elif isinstance(self.agent, VRAGPart):
-            planner = PrivilegedPlanner(questions, crops=part.crops)
-        else:
-            # a miss is a dead end of the graph where what is to be unlearned is missing
-            planner = MemoryPlanner(questions, follow_misses=not part.vague, vague=part.vague)
-        return GroundedPolicy(planner, self._policy(f"{field}.grounder", part.grounder)) if part.grounder else planner
-
-    def load_reward(self, reward: str | dict[str, Any] | None = None) -> Reward:
-        """The profile's reward, or another one. Raises ProfileError naming the field."""
-        from vrag_nb.learning.judge import Judge
-        from vrag_nb.learning.rewards import load_reward
-
-        part = self.taught
-        try:
-            judges = {"judge": Judge(**with_addresses(part.judge))} if part.judge else None
-            return load_reward(reward or part.reward, judges)
-        except (ValueError, TypeError) as error:
-            raise ProfileError(f"profile {self.name}, field learning.reward or learning.judge: {error}") from error
 
 
 def sample(questions: Sequence[Question], limit: int | None, seed: int = 0) -> list[Question]:

@@ -61,6 +61,7 @@ def evaluate(options: argparse.Namespace) -> None:
     """Any documents, any questions: the same metrics, predictions and trajectories."""
     from vrag_nb.documents.benchmarks import read_benchmark
     from vrag_nb.evaluation.baselines import find_system
+    from vrag_nb.learning.of_profile import judge_of
 
     if options.retrieval_only and options.judge:
         raise ValueError("--judge is about answers, and --retrieval-only asks for none: leave out one of them")
@@ -71,7 +72,7 @@ def evaluate(options: argparse.Namespace) -> None:
     for name in systems:  # a misspelt name and a missing key are said before hours of preparing
         find_system(name)
     policy = profile.load_policy() if systems and profile.policy.kind == "openai" else None
-    judge = profile.load_judge(options.out / "verdicts.jsonl") if options.judge and systems else None
+    judge = judge_of(profile, options.out / "verdicts.jsonl") if options.judge and systems else None
     profile = _prepared(profile, options)
     questions = _asked(benchmark, profile, options, judged=bool(systems))
     if profile.retriever.server:

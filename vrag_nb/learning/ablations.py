@@ -31,6 +31,7 @@ from vrag_nb.evaluation.evaluate import evaluate
 from vrag_nb.evaluation.of_profile import evaluation_of
 from vrag_nb.files import write_json
 from vrag_nb.learning.curves import read_log
+from vrag_nb.learning.of_profile import reward_of
 from vrag_nb.learning.stages import reinforcement
 from vrag_nb.learning.trainers import train
 from vrag_nb.paths import project_path
@@ -79,7 +80,7 @@ def environment(profile: Profile, engine: Any, actions: str) -> Environment:
 def train_cell(profile: Profile, engine: Any, start: Path, run: Path, cell: Cell, **changes: Any) -> Path:
     """Train one cell from the checkpoint `start`; its own checkpoint. `changes`: of GRPOSettings."""
     _, questions = profile.training_questions()
-    world, reward = environment(profile, engine, cell.actions), profile.load_reward(cell.reward)
+    world, reward = environment(profile, engine, cell.actions), reward_of(profile, cell.reward)
     return train(
         reinforcement(profile, start, cell.folder(run), questions, (), world, reward, seed=cell.seed, **changes)
     )

@@ -17,11 +17,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import networkx as nx
-
 from vrag_nb.agent.trajectory import Trajectory
 from vrag_nb.evaluation.answers import answered_right
-from vrag_nb.records import Question
 
 
 @dataclass(frozen=True)
@@ -30,24 +27,6 @@ class Chosen:
 
     trajectories: list[Trajectory]
     dropped: Counter[str]
-
-
-def disjoint(questions: Sequence[Question], share: float, seed: int = 0) -> tuple[list[Question], list[Question]]:
-    """Questions for sampling (about `share` of the documents) and for reinforcement learning: no document is in both.
-
-    Documents that a question needs together stay together.
-    """
-    graph: nx.Graph = nx.Graph()
-    for question in questions:
-        nx.add_path(graph, [question.document, *question.gold_documents])
-        graph.add_node(question.document)
-    together = sorted((sorted(documents) for documents in nx.connected_components(graph)), key=lambda some: some[0])
-    random.Random(seed).shuffle(together)
-    first, wanted = set[str](), round(share * len(graph))
-    for documents in together:
-        if len(first) < wanted:
-            first.update(documents)
-    return [q for q in questions if q.document in first], [q for q in questions if q.document not in first]
 
 
 def fault(trajectory: Trajectory, turns: tuple[int, int] = (2, 6)) -> str | None:

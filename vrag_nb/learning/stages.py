@@ -45,6 +45,7 @@ from vrag_nb.files import write_json
 from vrag_nb.folder_lock import FolderInUseError, alone_in
 from vrag_nb.learning.grpo import MultiTurnGRPOTrainer, grpo_trainer
 from vrag_nb.learning.grpo_settings import GRPOSettings
+from vrag_nb.learning.of_profile import expert_of, reward_of
 from vrag_nb.learning.rewards import BatchPart, Reward
 from vrag_nb.learning.sampled_data import write_dataset, write_sharegpt
 from vrag_nb.learning.sampling import Chosen, account, choose
@@ -93,7 +94,7 @@ def sample_experts(
     trajectories: dict[str, list[Trajectory]] = {}
     for name, expert in part.experts.items():
         asked = sample(questions, expert.questions, profile.taught.seed)
-        policy = profile.load_expert(name, asked)
+        policy = expert_of(profile, name, asked)
         told = [] if expert.policy else asked  # a planner knows the gold of its questions
         with alone_in(out):
             _claim_rollouts(out / f"{name}.jsonl", [policy.identity, policy.declared, own_code(policy), told])
@@ -156,7 +157,7 @@ def reinforcement(
     `out/trajectories`, and to wandb where a run of it is open.
     """
     settings = _grpo_settings(profile, checkpoint, out, **changes)
-    chosen = reward or profile.load_reward()
+    chosen = reward or reward_of(profile)
     said = _without_places(settings)
     if settings.extendable:
         del said["steps"]
