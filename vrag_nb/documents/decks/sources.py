@@ -10,7 +10,7 @@ needs the `tables` extra (vega-datasets, bokeh-sampledata, plotly, statsmodels) 
 
 The files are committed, so that nobody else needs those packages. Whole data sets go to one split each.
 
-The extractions stand in the modules `sources_*`, one function per data set, each returning `SeriesSource`s.
+The extractions stand in the modules `sources_*`, one function per data set, each returning series (`source_series.py`).
 """
 
 from __future__ import annotations
@@ -18,63 +18,22 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field
-from importlib import resources
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
-from vrag_nb.documents.decks.tables import TABLES, Column
-
-
-@dataclass(frozen=True)
-class Dataset:
-    """A data set as a package carries it. All its series belong to `split`."""
-
-    key: str
-    title: str
-    split: str
-    licence: str
-    credit: str
-    origin: str  # package and file
-
-
-@dataclass(frozen=True)
-class TableSource:
-    """One table to be written; see `tables.Table` for the words."""
-
-    frame: pd.DataFrame  # index: row names; columns: numbers, in the order of `columns`
-    columns: tuple[Column, ...]
-    scope: str
-    row_header: str
-    rows_plural: str
-    measure: str = ""
-    rows_are: str = "entity"
-    columns_are: str = "measure"
-
-
-@dataclass(frozen=True)
-class SeriesSource:
-    """One series to be written."""
-
-    name: str
-    dataset: Dataset
-    tables: tuple[TableSource, ...] = field(default=())
-
-
-def package_file(package: str, path: str) -> Path:
-    """A data file inside an installed package. Raises ModuleNotFoundError naming the extra to install."""
-    try:
-        return Path(str(resources.files(package))) / path
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(f"{package} is not installed: pip install 'vrag-nb[tables]'") from error
-
-
-def numbers(names: Iterable[object], **form: Any) -> tuple[Column, ...]:
-    """Columns that are all printed alike."""
-    return tuple(Column(str(name), **form) for name in names)
+from vrag_nb.documents.decks import (
+    sources_life,
+    sources_nature,
+    sources_population,
+    sources_society,
+    sources_trade,
+    sources_work,
+)
+from vrag_nb.documents.decks.source_series import SeriesSource, TableSource
+from vrag_nb.documents.decks.tables import TABLES
 
 
 def slug(text: str) -> str:
@@ -84,15 +43,6 @@ def slug(text: str) -> str:
 
 def all_sources() -> list[SeriesSource]:
     """Every series of every data set."""
-    from vrag_nb.documents.decks import (
-        sources_life,
-        sources_nature,
-        sources_population,
-        sources_society,
-        sources_trade,
-        sources_work,
-    )
-
     modules = (sources_population, sources_society, sources_work, sources_trade, sources_nature, sources_life)
     makers: list[Callable[[], list[SeriesSource]]] = [make for module in modules for make in module.MAKERS]
     return [series for make in makers for series in make()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from vrag_nb.documents.decks.sources import Dataset, SeriesSource, TableSource, numbers, package_file
+from vrag_nb.documents.decks.source_series import Dataset, SeriesSource, TableSource, numbers, package_file
 from vrag_nb.documents.decks.tables import Column
 from vrag_nb.documents.decks.words import MONTHS
 

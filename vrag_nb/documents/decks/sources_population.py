@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import pandas as pd
 
-from vrag_nb.documents.decks.sources import Dataset, SeriesSource, TableSource, numbers, package_file
+from vrag_nb.documents.decks.source_series import Dataset, SeriesSource, TableSource, numbers, package_file
 
 _GAPMINDER = Dataset(
     "gapminder",
