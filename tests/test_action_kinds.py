@@ -59,6 +59,16 @@ class Zoom(ActionKind):
         return [Observation(kind="notice", text="looked")]
 
 
+class Blank(Again):
+    """Says that it searches, and gives no query."""
+
+    tag = "blank"
+
+    @classmethod
+    def read(cls, argument: str) -> Action:
+        return Action(kind=cls.tag, argument=argument)
+
+
 NAMES = tuple(f"{__name__}:{kind.__name__}" for kind in (Again, Zoom))
 
 
@@ -91,6 +101,16 @@ def test_it_is_parsed_by_the_rules_of_all_actions(tiny_corpus: Path) -> None:
 def test_a_tag_that_cannot_be_is_an_error(tag: str) -> None:
     with pytest.raises(ValueError, match="the tag"):
         Grammar({tag: Again.read})
+
+
+def test_a_search_without_a_query_costs_a_turn_and_not_the_session(tiny_corpus: Path) -> None:
+    engine = RankedEngine()
+    environment = Environment(engine, tiny_corpus, Settings(**NANO), "nano", actions=[Blank])
+    _, trajectory = play(environment, "<blank>x</blank>", ANSWER)
+    assert not engine.calls
+    assert trajectory.status != "error"
+    assert trajectory.turns[0].action == Action(kind="invalid", problem="the search query is empty.", argument="x")
+    assert "the search query is empty." in trajectory.turns[0].observation.text
 
 
 def test_it_is_carried_out_recorded_and_replayed(tiny_corpus: Path) -> None:

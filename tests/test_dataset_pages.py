@@ -332,6 +332,8 @@ def test_a_folder_of_parquet_files_and_its_splits(tmp_path: Path, here: object) 
     (tmp_path / "text.parquet").write_text("text")
     with pytest.raises(ValueError, match=r"text\.parquet is not a parquet file"):
         open_rows(tmp_path / "text.parquet")
+    with pytest.raises(ValueError, match=r"text\.parquet is one file, .* leave out the split"):
+        open_rows(tmp_path / "text.parquet", "test")
 
 
 def test_what_datasets_saved_gives_the_same_pages_as_parquet(tmp_path: Path, here: object) -> None:

@@ -378,6 +378,9 @@ def test_wrong_vectors_are_refused(corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(toy, "embed_pages", lambda images, texts: [np.full((2, 64), 1e5)] * len(texts))
     with pytest.raises(ValueError, match=r"deck0_1: .*too long for float16"):  # an index once held infinity instead
         build(corpus, tmp_path / "index", toy)
+    monkeypatch.setattr(toy, "embed_pages", lambda images, texts: [np.eye(2, 64) * [[1], [1.5]]] * len(texts))
+    with pytest.raises(ValueError, match=r"deck0_1: vector 1 of 2 has length 1\.5, and should have length 1"):
+        build(corpus, tmp_path / "index", toy)
     monkeypatch.setattr(toy, "embed_pages", lambda images, texts: [[[0.0] * 64]] * len(texts))
     with pytest.raises(ValueError, match=r"deck0_1: a list, not a NumPy array"):
         build(corpus, tmp_path / "index", toy)

@@ -343,6 +343,15 @@ def test_a_stage_whose_forerunner_is_missing_says_which_to_run(
             stages.main()
 
 
+def test_the_file_of_profiles_is_looked_for_here_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine.yaml").write_text("profiles: {}\n")
+    monkeypatch.chdir(tmp_path)
+    for name, said in (("mine.yaml", "mine.yaml: there is no profile"), ("none.yaml", "there is no file none.yaml")):
+        monkeypatch.setattr("sys.argv", ["stages", "sft", "--out", "out", "--file", name])
+        with pytest.raises(SystemExit, match=f"stages sft: .*{said}"):
+            stages.main()
+
+
 def test_grpo_starts_from_a_checkpoint_that_is_named(
     tmp_path: Path, tiny_vlm_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -307,7 +307,7 @@ def test_turn_counts_from_a_file(played: list[Trajectory], tmp_path: Path) -> No
     write_trajectories(tmp_path / "t.jsonl", played)
     figure = turn_counts(tmp_path / "t.jsonl")
     heights = {bars.get_label(): [bar.get_height() for bar in bars] for axes in figure.axes for bars in axes.containers}
-    assert heights["correct"] == [0, 0, 0, 0, 0, 0, 1]
-    assert heights["wrong"] == [0, 1, 1, 0, 0, 0, 0]
+    assert heights["correct"] == [0, 0, 0, 0, 0, 1], "from one turn on: none took none"
+    assert heights["wrong"] == [1, 1, 0, 0, 0, 0]
     assert heights["crop"] == [0, 0, 1, 1, 0, 0]
     drawn(figure)

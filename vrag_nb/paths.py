@@ -12,6 +12,19 @@ def project_path(path: str | Path) -> Path:
     return REPOSITORY / Path(path).expanduser()
 
 
+def named_file(name: str | Path) -> Path:
+    """A file that somebody named: in the current folder, else in the repository.
+
+    Raises FileNotFoundError naming both places.
+    """
+    named = Path(name).expanduser()
+    for place in (Path.cwd() / named, project_path(named)):
+        if place.is_file():
+            return place
+    where = "" if named.is_absolute() else f", neither in {Path.cwd()} nor in the repository: name it with its folder"
+    raise FileNotFoundError(f"there is no file {named}{where}")
+
+
 def free_path(path: Path) -> Path:
     """The path of what is put aside, `a.stale` or `a.stale.b`; where that is taken `a.stale-2`, `a.stale-3`, ..."""
     name, mark, suffix = path.name.partition(".stale")

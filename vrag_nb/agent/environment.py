@@ -104,6 +104,9 @@ class Environment(TurnTaking[Session]):
     def take(self, session: Session, generation: Generation) -> Action:
         """See `TurnTaking.take`."""
         thought, action = self.parse(generation.text)
+        own = self.actions.get(action.kind)
+        if own and own.searches and not (action.query or "").strip():
+            action = action.refused("the search query is empty.")
         turn = Turn(
             index=len(session.turns),
             text=generation.text,

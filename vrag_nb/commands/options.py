@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vrag_nb.paths import project_path, shown_path
+from vrag_nb.paths import named_file, shown_path
 
 if TYPE_CHECKING:
     from vrag_nb.profiles import Profile
@@ -46,14 +46,7 @@ def file_of(options: argparse.Namespace) -> Path | None:
 
     Raises FileNotFoundError naming both places.
     """
-    if options.file is None:
-        return None
-    named = Path(options.file).expanduser()
-    for place in (Path.cwd() / named, project_path(named)):
-        if place.is_file():
-            return place
-    where = "" if named.is_absolute() else f", neither in {Path.cwd()} nor in the repository: name it with its folder"
-    raise FileNotFoundError(f"there is no file {named}{where}")
+    return named_file(options.file) if options.file is not None else None
 
 
 def with_documents(options: argparse.Namespace) -> Profile:

@@ -104,6 +104,8 @@ def open_rows(source: Path, split: str | None = None) -> Rows:
     """
     source = Path(source)
     if source.is_file():
+        if split is not None:
+            raise ValueError(f"{source} is one file, and a split is chosen among several: leave out the split")
         return ParquetRows(source.parent, [source])
     if not source.is_dir():
         raise FileNotFoundError(f"no data set at {source}: name a parquet file or a folder")

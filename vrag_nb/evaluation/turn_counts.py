@@ -45,7 +45,8 @@ def _draw_turns(axes: Axes, trajectories: Sequence[Trajectory], correct: Verdict
     present = [one for one in (True, False, None) if any(key[0] is one for key in verdicts)]
     names = {True: "correct", False: "wrong", None: "not judged"}
     colours = {True: SERIES[2], False: SERIES[3], None: MUTED}
-    turns = list(range(max(len(one.turns) for one in trajectories) + 1))
+    taken = [len(one.turns) for one in trajectories]
+    turns = list(range(min(taken), max(taken) + 1))
     counts = {names[verdict]: [verdicts[verdict, count] for count in turns] for verdict in present}
     plots.stacked_bars(axes, turns, counts, [colours[verdict] for verdict in present])
 

@@ -53,7 +53,7 @@ from vrag_nb.learning.sft import SFTSettings, sft_trainer
 from vrag_nb.learning.tables import TrajectoryTables
 from vrag_nb.learning.trainers import FINAL, process_group, steps_made, train
 from vrag_nb.loading import fingerprint_folder
-from vrag_nb.paths import free_path, project_path, shown_path
+from vrag_nb.paths import free_path, named_file, project_path, shown_path
 from vrag_nb.profiles import Profile, ProfileError, load_profile, sample
 from vrag_nb.provenance import own_code
 from vrag_nb.records import Question, pages_digest
@@ -281,12 +281,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("stage", choices=["sample", "sft", "grpo"])
     parser.add_argument("--profile", default="nano")
-    parser.add_argument("--file", metavar="YAML", help="another file of profiles")
+    parser.add_argument("--file", metavar="YAML", help="another file of profiles, here or in the repository")
     parser.add_argument("--out", required=True, help="folder of all stages; each has its own below it")
     parser.add_argument("--start", help="grpo: a checkpoint to start from in place of what the stage sft made")
     arguments = parser.parse_args()
     try:
-        profile, out = load_profile(arguments.profile, arguments.file), project_path(arguments.out)
+        file = named_file(arguments.file) if arguments.file else None
+        profile, out = load_profile(arguments.profile, file), project_path(arguments.out)
         said = _run_stage(arguments.stage, profile, out, arguments.start)
         process_group().print(said)
     except (ValueError, FileNotFoundError, FolderInUseError) as error:

@@ -32,7 +32,7 @@ from vrag_nb.documents.pages import page_image, page_path
 from vrag_nb.folder_lock import alone_in
 from vrag_nb.records import Page, read_pages
 from vrag_nb.retrieval.compact import CompactIndex, sample_queries, write_compact
-from vrag_nb.retrieval.embedders import Embedder, batches
+from vrag_nb.retrieval.embedders import LENGTH_TOLERANCE, Embedder, batches
 from vrag_nb.retrieval.growing import structured_as, write_structure
 from vrag_nb.retrieval.hubness import page_hubness
 from vrag_nb.retrieval.index import VectorIndex, pool_tokens
@@ -411,6 +411,13 @@ def _check_shapes(embedder: Embedder, batch: Sequence[Page], made: Sequence[np.n
             raise ValueError(
                 f"{embedder.name}: page {page.page_id}: the vectors hold NaN or infinity, or are too long for "
                 f"{VECTOR_TYPE}: their length should be 1"
+            )
+        lengths = np.linalg.norm(array.astype(np.float32), axis=1)
+        odd = np.flatnonzero((lengths > 0) & (np.abs(lengths - 1) > LENGTH_TOLERANCE))
+        if len(odd):
+            raise ValueError(
+                f"{embedder.name}: page {page.page_id}: vector {odd[0]} of {len(array)} has length "
+                f"{lengths[odd[0]]:.3g}, and should have length 1, or 0 where there is nothing: divide it by its length"
             )
 
 

@@ -29,6 +29,7 @@ from PIL import Image
 
 from vrag_nb.loading import load_object
 
+LENGTH_TOLERANCE = 0.02  # by which a vector's length may differ from 1, as it does in bfloat16
 BUILT_IN = tuple(  # modules that register a class on import
     f"vrag_nb.retrieval.{name}" for name in ("colpali", "nano_embedders", "qwen_embedding", "sentences", "bm25")
 )

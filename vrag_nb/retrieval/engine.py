@@ -22,7 +22,7 @@ from pydantic import BaseModel
 from vrag_nb.documents.pages import page_image
 from vrag_nb.records import Hit, Page, read_pages
 from vrag_nb.retrieval.building import BuildReport, build_index, page_key
-from vrag_nb.retrieval.embedders import Embedder, SimilarityMap, load_embedder
+from vrag_nb.retrieval.embedders import LENGTH_TOLERANCE, Embedder, SimilarityMap, load_embedder
 from vrag_nb.retrieval.index import MultiVectorIndex, PageIndex
 from vrag_nb.retrieval.opening import open_index
 from vrag_nb.retrieval.single_vector import SingleVectorIndex
@@ -188,7 +188,7 @@ class SearchEngine:
         if self.embedder.weighs_tokens:
             if not (np.isfinite(lengths).all() and lengths.any()):
                 problems.append("query vectors have no length")
-        elif not np.allclose(lengths, 1, atol=0.02):
+        elif not np.allclose(lengths, 1, rtol=0, atol=LENGTH_TOLERANCE):
             problems.append("query vectors do not have length 1")
         return vectors.shape[0], vectors.shape[1]
 
