@@ -9,13 +9,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import nbformat
 import pytest
 import yaml
+from conftest import serving
 from datasets import load_dataset
 from rich.console import Console
+from test_rewards import Court
 
 from vrag_nb.agent.trajectory import read_trajectories
 from vrag_nb.paths import REPOSITORY
@@ -42,8 +45,15 @@ def random_retriever(vlm_folder: Path, folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
-    """papermill_runs.yaml with the run's folders moved to a temporary place, and models that exist."""
+def court() -> Iterator[str]:
+    """The address of a judge model."""
+    with serving(Court().app) as url:
+        yield f"{url}/v1"
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest, court: str) -> Path:
+    """papermill_runs.yaml with the run's folders moved to a temporary place, models that exist, and a judge."""
     here = tmp_path_factory.mktemp("notebooks")
     text = (REPOSITORY / RUNS_FILE).read_text().replace("results/scratch/nano-test", str(here / "results"))
     content = yaml.safe_load(text)
@@ -55,6 +65,8 @@ def file(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReques
         profile["learning"]["base"] = str(vlm)
         profile["learning"]["sampling"]["experts"]["nano-agent"]["policy"]["checkpoint"] = str(vlm)
         profile.setdefault("retriever", {})["checkpoint"] = str(random_retriever(vlm, here / "retriever"))
+    profile["evaluation"]["judge"] = {"model": "fair", "base_url": court, "api_key_env": None}
+    content["runs"][RUN]["notebooks"]["07_evaluation"]["judge"] = True
     path = here / "runs.yaml"
     path.write_text(yaml.safe_dump(content, sort_keys=False))  # checkpoints are compared in their order
     return path
@@ -139,6 +151,10 @@ def check_07_evaluation(said: dict, results: Path) -> None:
     assert {"seed", "commit", "versions", "hardware", "seconds"} <= metrics["run"].keys()
     assert len(list((results / "figures").glob("*.png"))) >= 3
     assert set(said["learning"]) == {"sft", "grpo"}
+    judged = json.loads((results / "judge.json").read_text())
+    assert judged["judge"] == "fair"
+    assert list(judged["systems"]) == systems
+    assert all(one["agreement"]["n"] == 3 for one in judged["systems"].values()), "every answer has a verdict"
     assert set(json.loads((results / "checkpoints" / "comparison.json").read_text())["comparisons"]) == {
         "grpo_minus_sft"
     }

@@ -61,7 +61,6 @@ def evaluate(options: argparse.Namespace) -> None:
     """Any documents, any questions: the same metrics, predictions and trajectories."""
     from vrag_nb.documents.benchmarks import read_benchmark
     from vrag_nb.evaluation.baselines import find_system
-    from vrag_nb.learning.of_profile import judge_of
 
     if options.retrieval_only and options.judge:
         raise ValueError("--judge is about answers, and --retrieval-only asks for none: leave out one of them")
@@ -72,7 +71,7 @@ def evaluate(options: argparse.Namespace) -> None:
     for name in systems:  # a misspelt name and a missing key are said before hours of preparing
         find_system(name)
     policy = profile.load_policy() if systems and profile.policy.kind == "openai" else None
-    judge = judge_of(profile, options.out / "verdicts.jsonl") if options.judge and systems else None
+    judge = _judge(profile, options.out) if options.judge and systems else None
     profile = _prepared(profile, options)
     questions = _asked(benchmark, profile, options, judged=bool(systems))
     if profile.retriever.server:
@@ -98,6 +97,12 @@ def evaluate(options: argparse.Namespace) -> None:
     if systems and write_benchmark_report(options.out, questions, profile.evaluation.seed, judged):
         print(f"the benchmark's columns are in {options.out / 'benchmark.md'}")
     print(f"written to {options.out / 'metrics.json'}")
+
+
+def _judge(profile: Profile, out: Path) -> Judge:
+    from vrag_nb.learning.of_profile import judge_of  # the models that learning knows take seconds to import
+
+    return judge_of(profile, out / "verdicts.jsonl")
 
 
 def _judged(judge: Judge, out: Path, seed: int) -> dict[str, dict[str, bool | None]]:
