@@ -136,8 +136,10 @@ def plain(axes: Axes) -> None:
 
 
 def chart(axes: Axes, title: str, x: str = "", y: str = "") -> None:
-    """A chart's axes: title and labels, light horizontal grid, open on the right and at the top."""
-    axes.set_title(title, fontsize=12, loc="left", color=INK, parse_math=False, pad=10)
+    """A chart's axes: title, broken to their width, and labels, light horizontal grid, open on the right and on top."""
+    figure = axes.get_figure(root=True)
+    room = 1.1 * axes.get_position().width * (figure.get_figwidth() if figure else 1.0)  # a layout widens axes
+    axes.set_title(wrap(title, room, 12, lines=3), fontsize=12, loc="left", color=INK, parse_math=False, pad=10)
     axes.set_xlabel(x, fontsize=10, color=MUTED, parse_math=False)
     axes.set_ylabel(y, fontsize=10, color=MUTED, parse_math=False)
     axes.tick_params(labelsize=9, colors=INK, length=0)

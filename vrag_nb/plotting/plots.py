@@ -248,7 +248,7 @@ def _bars(
 def _chart(figure: Figure, title: str, x: str, y: str, estimates: Sequence[Estimate]) -> Axes:
     """Axes of shares, from 0 to the least of .1, .2, .4 and 1 that holds all intervals."""
     axes = figure.subplots()
-    figures.chart(axes, figures.wrap(title, figure.get_figwidth() - 1.2, 12), x, y)
+    figures.chart(axes, title, x, y)
     highest = max((one.get("high", one["value"]) for one in estimates), default=1.0)
     top = next((part for part in (0.1, 0.2, 0.4) if highest <= part), 1.0)
     axes.set_ylim(0, 1.08 * top)
