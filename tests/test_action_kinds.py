@@ -86,7 +86,7 @@ def play(environment: Environment, *texts: str) -> tuple[Session, Trajectory]:
 def test_it_is_parsed_by_the_rules_of_all_actions(tiny_corpus: Path) -> None:
     grammar = world(tiny_corpus).grammar
     again = Action(kind="again", query="again x", argument="x")
-    for text in ("<again>x</again>", "< AGAIN > x", "<again>x</aga", "\uff1cagain\uff1ex<answer>7</answer>"):
+    for text in ("<again>x</again>", "< AGAIN > x", "<again>x</aga", "\uff1cagain\uff1ex</again><answer>7</answer>"):
         assert parse(text, grammar)[1] == again
     assert parse("<think>or <again>y</again></think><again>x</again>", grammar) == ("or <again>y</again>", again)
     assert parse("<again>x y</again>", grammar)[1] == Action(kind="invalid", problem="one word, please.")

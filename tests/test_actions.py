@@ -66,7 +66,8 @@ def test_a_tag_that_is_named_in_words_begins_nothing(text: str, wanted: Action) 
         "I will look it up: <search>sales 2019</search> and then answer.",
         "<search>sales 2019</search><answer>7</answer>",
         "<search>sales 2019</answer>",
-        "<search>sales 2019<answer>7</answer>",
+        "The <answer> is near. <search>sales 2019</search>",
+        "I could <bbox> again, or <answer>, but <search>sales 2019</search>",
         "\uff1csearch\uff1esales 2019\uff1c/search\uff1e",
         "<think>Perhaps <answer>7</answer>?</think><search>sales 2019</search>",
         "no opening tag</think><search>sales 2019</search>",
@@ -76,6 +77,13 @@ def test_a_tag_that_is_named_in_words_begins_nothing(text: str, wanted: Action) 
 )
 def test_searches_as_models_write_them(text: str) -> None:
     assert parse(text)[1] == Action(kind="search", query="sales 2019")
+
+
+def test_the_action_that_was_closed_wins() -> None:
+    """As by the released code's pattern, <(search|answer|bbox)>(.*?)</...>."""
+    assert parse("<search>sales 2019<answer>7</answer>")[1] == Action(kind="answer", answer="7")
+    assert parse("<search>what does <answer> mean</search>")[1].query == "what does <answer> mean"
+    assert parse("I <search> again, but <bbox>[1, 2, 30, 40]</bbox>")[1].box == (1, 2, 30, 40)
 
 
 def test_region_is_bbox_and_negative_numbers_are_numbers() -> None:

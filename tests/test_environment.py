@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -349,6 +351,54 @@ def test_half_a_line_is_forgotten_and_a_broken_one_is_named(environment: Environ
     file.write_bytes(b'{"uid": 3}\n' + whole)
     with pytest.raises(ValueError, match=r"trajectories.jsonl: line 1, field uid"):
         read_trajectories(file)
+
+
+def test_a_line_without_its_end_is_kept_and_a_strangers_file_is_left_alone(
+    environment: Environment, tmp_path: Path
+) -> None:
+    file = tmp_path / "trajectories.jsonl"
+    _, trajectory = play(environment, ANSWER)
+    lines = [trajectory.model_copy(update={"uid": uid}).model_dump_json() for uid in ("a", "b", "c")]
+    file.write_text("\n".join(lines))  # as many a tool writes it
+    assert [one.uid for one in read_trajectories(file)] == ["a", "b", "c"]
+    log = TrajectoryLog(file)
+    log.append(trajectory)
+    assert [one.uid for one in read_trajectories(file)] == ["a", "b", "c", "u1"]
+    file.write_bytes(lines[0][:50].encode())  # killed while writing the first
+    assert TrajectoryLog(file).done == {}
+    assert file.read_bytes() == b""
+    for text in ('{"mine": [1, 2, 3]}', "my notes", "[\n 1,\n 2\n]"):
+        file.write_text(text)
+        with pytest.raises(ValueError, match=r"trajectories\.jsonl"):
+            TrajectoryLog(file)
+        assert file.read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("gives", "said"),
+    [
+        (lambda hits: hits[1:], r"the search engine gave 0 lists of hits for 1 queries"),
+        (lambda hits: [[hits[0][0].model_copy(update={"score": -math.inf})], *hits[1:]], "alpha_1 the score -inf"),
+        (lambda hits: None, "TypeError"),
+    ],
+)
+def test_an_engine_that_gives_something_else_fails_its_session(
+    tiny_corpus: Path, tmp_path: Path, gives: Any, said: str
+) -> None:
+    class Odd(RankedEngine):
+        def search(self, queries: list[str], top_k: int = 3) -> list[list[Hit]]:
+            found = super().search(queries, top_k)
+            return gives(found) if "odd" in queries else found
+
+    environment = Environment(Odd(), tiny_corpus, Settings(**NANO), "nano")
+    sessions = [environment.start(make_question(uid)) for uid in ("u1", "u2")]
+    environment.advance(sessions, [Generation("<search>odd</search>"), Generation("<search>fine</search>")])
+    environment.advance(sessions, [Generation(ANSWER), Generation(ANSWER)])
+    odd, fine = (environment.finish(session, "test") for session in sessions)
+    assert (odd.status, fine.status) == ("error", "answered")
+    assert re.search(said, str(odd.error))
+    write_trajectories(tmp_path / "t.jsonl", [odd, fine])
+    assert len(read_trajectories(tmp_path / "t.jsonl")) == 2
 
 
 def test_vrag_streams_events_as_they_happen(tiny_corpus: Path, engine: RankedEngine) -> None:

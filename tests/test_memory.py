@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vrag_nb.agent.memory_energy import allocate, energies, uniform
-from vrag_nb.agent.memory_graph import ANSWER, ROOT, GraphError, Item, MemoryGraph
+from vrag_nb.agent.memory_graph import ANSWER, LONGEST_NAME, ROOT, GraphError, Item, MemoryGraph
 from vrag_nb.learning.ggpo import ggpo_loss, left_out
 
 
@@ -69,6 +69,17 @@ def test_what_does_not_fit_says_why(graph: MemoryGraph) -> None:
         MemoryGraph.load(later)
     with pytest.raises(GraphError, match="first node"):
         MemoryGraph.load([{"name": "a"}])
+
+
+def test_a_taken_name_gets_a_number_and_stays_as_short_as_a_reference_to_it() -> None:
+    graph, name = MemoryGraph("q"), "n" * LONGEST_NAME
+    names = []
+    for _ in range(11):
+        names.append(graph.free_name(name))
+        graph.open(names[-1], [ROOT], "x")
+    assert len(set(names)) == 11
+    assert {len(one) for one in names} == {LONGEST_NAME}
+    assert names[10] == name[:-3] + "_11"
 
 
 def test_energies_are_those_of_equations_6_and_7(graph: MemoryGraph) -> None:

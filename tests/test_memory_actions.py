@@ -20,6 +20,28 @@ def call(kind: str, arguments: object) -> str:
     return f"<tool_call>{json.dumps({'name': TOOLS[kind], 'arguments': arguments})}</tool_call>"
 
 
+def test_a_name_is_read_alike_where_it_is_given_and_where_it_is_referred_to() -> None:
+    for name in ('"a"', "'a' ", "a" * 80, "b" * 63 + " c"):
+        given = parse(call("retrieve", {"id": name, "query": "x"}))[1].node
+        assert parse(call("answer", {"parent_ids": [name], "answer": "x"}))[1].parents == [given]
+
+
+@pytest.mark.parametrize(
+    ("items", "kept"),
+    [
+        ("Picture 1, Picture 3", ["Picture 1", "Picture 3"]),
+        ([{"information_id": ["Picture 1", "Picture 2"], "is_useful": True}], ["Picture 1", "Picture 2"]),
+        ([{"information_id": "Picture 1 and 2", "is_useful": "yes"}], ["Picture 1", "2"]),
+        (["sales, 2019_3"], ["sales, 2019_3"]),
+        ([{"information_id": "Picture 1", "is_useful": "No, it is a cover page"}], []),
+        ([{"information_id": "Picture 1", "is_useful": "No revenue is missing"}], ["Picture 1"]),
+    ],
+)
+def test_items_that_are_named_together_are_each_kept(items: object, kept: list[str]) -> None:
+    action = parse(call("memorise", {"summarize": "s", "memorize": items}))[1]
+    assert [one.label for one in action.judgements if one.useful] == kept
+
+
 def test_the_three_calls() -> None:
     assert parse(f"<think>I look.</think>\n{call('retrieve', SEARCH)}") == ("I look.", FOUND)
     items = [

@@ -549,12 +549,22 @@ def test_a_served_retriever_is_fused_with_one_of_this_machine(file: Path, monkey
     add(
         file,
         "  served:\n    extends: base\n    retriever: {server: 'http://127.0.0.1:9', fused_with: {kind: bm25}}\n"
+        "  locked:\n    extends: base\n    retriever: {server: 'http://127.0.0.1:9', server_token_env: MY_TOKEN}\n"
         "  bare:\n    extends: base\n    retriever: {server: '127.0.0.1:9'}\n",
     )
     local = RankedEngine()
     monkeypatch.setattr(Profile, "open_engine", lambda one: local if one.retriever.kind == "bm25" else None)
     engine: Any = load_profile("served", file).search_engine()
     assert [type(one) for one in engine.engines] == [SearchClient, RankedEngine]
+    locked = load_profile("locked", file)
+    with pytest.raises(
+        ProfileError, match=r"profile locked, field retriever\.server_token_env: .* MY_TOKEN is not set"
+    ):
+        locked.search_engine()
+    monkeypatch.setenv("MY_TOKEN", "s3cret\n")
+    client = locked.search_engine()
+    assert client._http.headers["Authorization"] == "Bearer s3cret"
+    assert "s3cret" not in locked.model_dump_json()
     with pytest.raises(ProfileError, match=r"profile bare, field retriever\.server: .* begins with http://"):
         load_profile("bare", file).search_engine()
 

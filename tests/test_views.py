@@ -144,16 +144,30 @@ def calls_of(policy: TransformersPolicy, monkeypatch: pytest.MonkeyPatch) -> lis
     return rows
 
 
-def test_only_answers_to_new_images_are_read_again(scripted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_answers_are_read_again_off_what_was_shown_last(scripted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     searching = scripted(SEARCH)
     rows = calls_of(searching, monkeypatch)
     searching.generate([asked(picture((84, 56)))])
     assert rows == [1]
     answering = scripted(ANSWER)
     rows = calls_of(answering, monkeypatch)
-    nothing_new = [*asked(picture((84, 56))), Message("assistant", (Text(SEARCH),)), Message("user", (Text("No."),))]
-    answering.generate([nothing_new, asked(picture((84, 56)))])
-    assert rows == [2, 3]
+    noticed = [*asked(picture((84, 56), 1)), Message("assistant", (Text(SEARCH),)), Message("user", (Text("No."),))]
+    answering.generate([noticed, asked(picture((84, 56)))])
+    assert rows == [2, 6], "a notice does not hide the image before it"
+    rows.clear()
+    answering.generate([[Message("user", (Text("What?"),)), *noticed[-2:]]])
+    assert rows == [1], "nothing was shown"
+
+
+def test_the_images_shown_last_are_those_of_one_turn(tiny_vlm_folder: Path) -> None:
+    encoder = TransformersPolicy(tiny_vlm_folder, device="cpu").encoder
+    said, notice = Message("assistant", (Text(SEARCH),)), Message("user", (Text("No."),))
+    first, two = Message("user", (picture((84, 56), 1),)), Message("user", (picture((56, 56), 2), picture((56, 56), 3)))
+    counts = [
+        encoder.newest_images(encoder.encode(conversation))
+        for conversation in ([first], [first, said, two], [first, said, two, said, notice], [notice, said, notice], [])
+    ]
+    assert counts == [1, 2, 2, 0, 0]
 
 
 @pytest.mark.parametrize(("said", "read"), [(RETRIEVE, [1]), (MEMORISE, [1, 3]), (CALLED, [1, 3])])

@@ -55,9 +55,21 @@ def write_jsonl(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a log; a last one that was not ended is half written and left out. Raises FileNotFoundError."""
-    lines = Path(path).read_bytes().split(b"\n")[:-1]  # str.splitlines would cut at U+2028, too
-    return [line.decode("utf-8", "replace") for line in lines]
+    """The lines of a log of JSON. A last one that was not ended is left out where it is half written: no JSON.
+
+    Raises FileNotFoundError.
+    """
+    *lines, last = Path(path).read_bytes().split(b"\n")  # str.splitlines would cut at U+2028, too
+    return [line.decode("utf-8", "replace") for line in ([*lines, last] if is_json(last) else lines)]
+
+
+def is_json(text: bytes) -> bool:
+    """Whether this is a whole JSON value, as the line of a log is."""
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
 
 
 def append_line(path: Path, line: str) -> None:

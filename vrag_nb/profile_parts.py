@@ -42,7 +42,8 @@ class RetrieverPart(Part):
     compression: of a large corpus's index (`retrieval.compact`); by default the vectors are stored whole.
     single_vector: the index of an embedder of one vector a page (`retrieval.structure`); by default its size decides.
     server: the address of a search server over this profile's index, which agents then ask instead of loading the
-    embedder themselves. fused_with: a second retriever, whose ranking is fused with this one's (`retrieval.fusion`).
+    embedder themselves. server_token_env: the environment variable with the token which that server wants. fused_with:
+    a second retriever, whose ranking is fused with this one's (`retrieval.fusion`).
     """
 
     kind: str
@@ -51,6 +52,7 @@ class RetrieverPart(Part):
     compression: Compression | None = None
     single_vector: SingleVectorSettings | None = None
     server: str | None = None
+    server_token_env: str | None = None
     fused_with: RetrieverPart | None = None
 
 

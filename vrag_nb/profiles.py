@@ -44,6 +44,7 @@ if TYPE_CHECKING:  # torch and its friends take seconds to import: they wait unt
     from vrag_nb.agent.environment import Environment
     from vrag_nb.agent.memory_environment import MemoryEnvironment
     from vrag_nb.agent.policy import Policy
+    from vrag_nb.agent.search_client import SearchClient
     from vrag_nb.agent.searching import Engine
     from vrag_nb.agent.task_settings import MemorySettings, Settings
     from vrag_nb.agent.vimrag import VimRAG
@@ -198,18 +199,25 @@ class Profile(Part):
     def search_engine(self) -> Engine:
         """What agents search with: the retriever's server where the profile names one, else `open_engine`, fused with
         that of a second retriever where it names one."""
-        from vrag_nb.agent.search_client import SearchClient
         from vrag_nb.retrieval.fusion import FusedEngine
 
         other = self.fused
-        if self.retriever.server is None:
-            engine: Any = self.open_engine()
-        else:
-            try:
-                engine = SearchClient(with_addresses(self.retriever.server))
-            except ValueError as error:
-                raise ProfileError(f"profile {self.name}, field retriever.server: {error}") from error
+        engine: Any = self._search_client() if self.retriever.server else self.open_engine()
         return FusedEngine([engine, other.open_engine()]) if other else engine
+
+    def _search_client(self) -> SearchClient:
+        from vrag_nb.agent.chat_endpoint import endpoint_key
+        from vrag_nb.agent.search_client import SearchClient
+
+        part = self.retriever
+        try:
+            token = endpoint_key(part.server_token_env) if part.server_token_env else None
+        except ValueError as error:
+            raise ProfileError(f"profile {self.name}, field retriever.server_token_env: {error}") from error
+        try:
+            return SearchClient(with_addresses(part.server), token=token)
+        except ValueError as error:
+            raise ProfileError(f"profile {self.name}, field retriever.server: {error}") from error
 
     def load_policy(self, checkpoint: str | Path | None = None) -> Policy:
         """The model that acts, or another `checkpoint` in its place, run as `learning.acting` says.

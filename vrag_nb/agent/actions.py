@@ -12,7 +12,8 @@ carries its grammar (`agent.policy.grammar_of`), so that a policy ends turns whe
 VRAG-RL paper's prose and its code disagree on the name), a missing closing tag, boxes in parentheses, without brackets
 or inside a JSON list, text around the tags. Rules:
 
-- the first action wins; the rest of the text is ignored;
+- the first action that was closed wins, for a tag may be mentioned in words, and the first one where none was closed;
+  the rest of the text is ignored;
 - a tag mentioned inside `<think>` counts only when there is no action outside (`agent.thinking`);
 - a box is ordered (x1 <= x2, y1 <= y2) but not clipped: it is in *shown pixels*, and only `agent.geometry` knows the
   image. A box without area is invalid;
@@ -118,7 +119,7 @@ def parse(text: str, grammar: Grammar | None = None) -> tuple[str, Action]:
     """
     text, grammar = thinking.own_turn(text), grammar or BUILT_IN
     tags, thoughts = _tags(text, grammar), thinking.spans(text)
-    opening = _first_action(tags, thoughts)
+    opening = _first_action(tags, thoughts, grammar)
     if opening is None:
         return thinking.thought(text, thoughts, len(text)), _invalid("no action was found.")
     thought = thinking.thought(text, thoughts, opening.start)
@@ -141,7 +142,7 @@ def close_action(text: str, grammar: Grammar | None = None) -> str:
     """Add the closing tag to an action or call left open: servers that drop the stop string hand over such texts."""
     text, grammar = thinking.own_turn(text), grammar or BUILT_IN
     tags, thoughts, closed = _tags(text, grammar), thinking.spans(text), thinking.closed_spans(text)
-    opening = _first_action(tags, closed)
+    opening = _first_action(tags, closed, grammar)
     if _call_left_open(text, thoughts) and (opening is None or inside(opening.start, thoughts)):
         return f"{text}</tool_call>"
     if opening is None or inside(opening.start, closed):  # a thought that is over left nothing open
@@ -161,7 +162,7 @@ def rewrite_box(text: str, convert: Callable[[Box], Box], grammar: Grammar | Non
     if action.kind == "invalid" or action.box is None:
         return text
     tags = _tags(text, grammar)
-    opening = _first_action(tags, thinking.spans(text))
+    opening = _first_action(tags, thinking.spans(text), grammar)
     if opening is None:
         return text
     start, end = _content_span(text, tags, opening, grammar)
@@ -179,10 +180,20 @@ def _ends_of_actions(text: str, thoughts: list[Span], grammar: Grammar) -> Itera
     return (match.end() for match in matches if not inside(match.start(), thoughts))
 
 
-def _first_action(tags: list[_Tag], thoughts: list[Span]) -> _Tag | None:
+def _first_action(tags: list[_Tag], thoughts: list[Span], grammar: Grammar) -> _Tag | None:
+    """The opening tag of the first action that was closed, or else of the first; outside of the thinking, if any is."""
     openings = [tag for tag in tags if tag.name != "think" and not tag.closing]
     outside = [tag for tag in openings if not inside(tag.start, thoughts)]
-    return next(iter(outside or openings), None)
+    closed = [tag for tag in outside or openings if _is_closed(tag, tags, grammar)]
+    return next(iter(closed or outside or openings), None)
+
+
+def _is_closed(opening: _Tag, tags: list[_Tag], grammar: Grammar) -> bool:
+    """Whether its own closing tag comes before an action of another kind begins."""
+    kind = grammar.kinds[opening.name]
+    later = (tag for tag in tags if tag.start >= opening.end and tag.name != "think")
+    ends = next((tag for tag in later if tag.closing or grammar.kinds[tag.name] != kind), None)
+    return ends is not None and ends.closing and grammar.kinds[ends.name] == kind
 
 
 def _call_left_open(text: str, thoughts: list[Span]) -> bool:

@@ -131,6 +131,14 @@ class ChatEncoder:
         before = encoded.input_ids[:start].count(self.vision_start)
         return encoded.images[before : before + encoded.input_ids[start:end].count(self.vision_start)]
 
+    def newest_images(self, encoded: Encoded) -> int:
+        """How many images the last turn of observations that shows any has; notices may have come after it."""
+        starts = [place for place, token in enumerate(encoded.input_ids) if token == self.vision_start]
+        if not starts:
+            return 0
+        written = next((place for place in range(starts[-1], -1, -1) if encoded.model_mask[place]), -1)
+        return sum(place > written for place in starts)
+
     def image_tokens(self, image: Image) -> int:
         """Number of `<|image_pad|>` tokens of an image at its shown size."""
         width, height = image.size

@@ -38,12 +38,12 @@ from typing import Any
 
 from vrag_nb.agent import thinking
 from vrag_nb.agent.loose_json import first_object
+from vrag_nb.agent.memory_graph import LONGEST_NAME
 from vrag_nb.agent.memory_records import Judgement, MemoryAction
 from vrag_nb.agent.thinking import Span, inside
 
 TOOLS = {"retrieve": "add_search_node", "memorise": "summarize_and_memorize", "answer": "add_answer_node"}
 MIDDLE = 3  # the priority of what is kept without one
-LONGEST_NAME = 64  # characters of a node's name
 ALIKE = 0.8  # of two names of tools, by difflib's ratio, that are taken for the same one
 
 _KINDS = {
@@ -73,6 +73,8 @@ _PARAMETER = re.compile(r"<parameter=([^<>]{1,99})>(.*?)(?=</?parameter\b|\Z)", 
 _FUNCTION_END = re.compile(r"</function>|<\s?/\s?tool_?call\s?>", re.IGNORECASE)
 # A minus between two numbers is a range; m:ss and h:mm:ss are times.
 _NUMBER = re.compile(r"(?:(?<![\w.])(?<!\d\s)-)?\d+(?::[0-5]\d(?!\d)){0,2}(?:\.\d+)?")
+_BETWEEN, _LABEL = re.compile(r"[,;]|\band\b"), re.compile(r"[A-Za-z]*[\W_]*\d+")
+_REASON = re.compile(r"[,.;:!(\u2013\u2014]|\s-\s")
 _NO = {"false", "no", "0", "drop", "dropped", "discard", "discarded", "none", "null", "low", "useless", "not useful"}
 _NO |= {"irrelevant", "not relevant", "unimportant", "not important", "unneeded", "not needed", "unrelated"}
 
@@ -174,7 +176,7 @@ def _retrieve(fields: Mapping[str, Any]) -> MemoryAction:
     query = _text(_get(fields, "query"))
     if not query:
         return _invalid("the search has no query.")
-    node = _text(_get(fields, "node"))[:LONGEST_NAME].strip()
+    node = _name(_get(fields, "node"))
     return MemoryAction(kind="retrieve", node=node or None, parents=_names(_get(fields, "parents")), query=query)
 
 
@@ -205,8 +207,7 @@ def _judgements(items: Any) -> list[Judgement]:
             items = [items]
     if isinstance(items, str | int):
         items = [items]
-    found = [_judgement(item) for item in items] if isinstance(items, list | tuple) else []
-    return [one for one in found if one is not None]
+    return [one for item in items for one in _judged(item)] if isinstance(items, list | tuple) else []
 
 
 def _said_of(value: Any) -> Mapping[Any, Any]:
@@ -216,16 +217,30 @@ def _said_of(value: Any) -> Mapping[Any, Any]:
     return {"priority" if _numbers(value) else "is_useful": value}
 
 
-def _judgement(item: Any) -> Judgement | None:
+def _judged(item: Any) -> list[Judgement]:
+    """What is said of an item, or of each of several that are named together."""
     fields = item if isinstance(item, Mapping) else {"label": item}
-    label = _text(_get(fields, "label"))
-    if not label:
-        return None
     useful = _get(fields, "useful")
-    keep = True if useful is None else _text(useful).lower().strip(" .,!;:'\"") not in _NO and bool(useful)
+    keep = True if useful is None else not _declines(_text(useful)) and bool(useful)
     numbers = _numbers(_get(fields, "priority"))
     priority = min(5, max(1, round(numbers[0]))) if numbers else MIDDLE
-    return Judgement(label=label, useful=keep, priority=priority, timestamps=_numbers(_get(fields, "timestamps")))
+    said: dict[str, Any] = {"useful": keep, "priority": priority, "timestamps": _numbers(_get(fields, "timestamps"))}
+    return [Judgement(label=label, **said) for label in _labels(_get(fields, "label"))]
+
+
+def _labels(value: Any) -> list[str]:
+    """The labels in a text or a list: "Picture 1, Picture 3" names two, a page's name with a comma in it one."""
+    if isinstance(value, list | tuple):
+        return [label for one in value for label in _labels(one)]
+    text = _text(value)
+    several = [part.strip() for part in _BETWEEN.split(text)]
+    return several if all(map(_LABEL.fullmatch, several)) else [text] if text else []
+
+
+def _declines(words: str) -> bool:
+    """Whether these words say no, alone or before a reason: "No, it is a cover page"."""
+    plain = words.lower()
+    return any(said.strip(" .,!;:'\"") in _NO for said in (plain, _REASON.split(plain)[0]))
 
 
 def _get(fields: Mapping[Any, Any], field: str) -> Any:
@@ -248,8 +263,12 @@ def _names(value: Any) -> list[str] | None:
     if isinstance(value, str):
         value = value.strip("[]() ").split(",")
     values = value if isinstance(value, list | tuple) else [value]
-    names = [_text(one).strip("'\" ")[:LONGEST_NAME] for one in values]
-    return [name for name in names if name] or None
+    return [name for name in map(_name, values) if name] or None
+
+
+def _name(value: Any) -> str:
+    """A node's name as it is known, whether it is given or referred to."""
+    return _text(value).strip("'\" ")[:LONGEST_NAME].strip("'\" ")
 
 
 def _numbers(value: Any) -> list[float]:

@@ -21,6 +21,7 @@ import networkx as nx
 from pydantic import BaseModel, ConfigDict, Field
 
 ROOT, ANSWER = "root", "answer"
+LONGEST_NAME = 64  # characters of a node's name
 
 
 class GraphError(ValueError):
@@ -77,11 +78,15 @@ class MemoryGraph:
         return [name for name in names if name in self._nodes]
 
     def free_name(self, name: str) -> str:
-        """The name, with the first number from 2 on behind it that makes it one no node has, if it is taken."""
+        """The name, with the first number from 2 on behind it that makes it one no node has, if it is taken.
+
+        With its number, too, it is no longer than LONGEST_NAME, which a reference to it is cut to.
+        """
         free, number = name, 1
         while free in self._nodes or free == ANSWER:
             number += 1
-            free = f"{name}_{number}"
+            mark = f"_{number}"
+            free = name[: LONGEST_NAME - len(mark)] + mark
         return free
 
     def open(self, name: str, parents: Sequence[str], query: str) -> Node:

@@ -32,8 +32,9 @@ class SearchClient:
 
     token: the bearer token of a server that wants one. timeout: seconds for one request. retries: further attempts to
     connect, or to be let in by a server that is busy. cached_pages: images kept in memory.
-    Raises ConnectionError when the server does not answer, ValueError when it refuses or answers something else; no
-    error names the address, which may hold a password, or the token.
+    Raises ValueError for an address or a token that cannot be. What is asked later raises ConnectionError when the
+    server does not answer, ValueError when it refuses or answers something else; no error names the address, which may
+    hold a password, or the token.
     """
 
     def __init__(
@@ -42,6 +43,9 @@ class SearchClient:
         base = url.rstrip("/").removesuffix("/search")
         if not base.startswith(("http://", "https://")):
             raise ValueError("a search server's address begins with http:// or https://")
+        token = (token or "").strip()
+        if not (token.isascii() and (token.isprintable())):
+            raise ValueError("the search server's token holds a line break or a sign that no token has")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         transport = httpx.HTTPTransport(retries=retries)
         self._http = httpx.Client(base_url=base, timeout=timeout, transport=transport, headers=headers)

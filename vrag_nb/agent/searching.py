@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from vrag_nb.records import Hit, without_surrogates
 
@@ -38,11 +39,27 @@ def _search_different(engine: Engine | None, queries: list[str], top_k: int) -> 
     try:
         if engine is None:
             raise RuntimeError("this environment has no search engine")
-        return list(engine.search(queries, top_k))
+        return _checked(engine.search(queries, top_k), len(queries))
     except Exception as error:
         if len(queries) == 1:
             return [error]
         return [_search_different(engine, [query], top_k)[0] for query in queries]
+
+
+def _checked(found: Any, queries: int) -> list[list[Hit] | Exception]:
+    """What an engine gave, a list for each query. One with a score that no record can hold is that query's error.
+
+    Raises ValueError for another number of lists.
+    """
+    lists = [list(hits) for hits in found]
+    if len(lists) != queries:
+        raise ValueError(f"the search engine gave {len(lists)} lists of hits for {queries} queries")
+    return [_finite(hits) for hits in lists]
+
+
+def _finite(hits: list[Hit]) -> list[Hit] | Exception:
+    odd = next((hit for hit in hits if not math.isfinite(hit.score)), None)
+    return hits if odd is None else ValueError(f"the search engine gave {odd.page_id} the score {odd.score}")
 
 
 def in_words(error: Exception) -> str:

@@ -27,7 +27,7 @@ from vrag_nb.agent import geometry
 from vrag_nb.agent.actions import Action, Grammar
 from vrag_nb.agent.memory_records import MemoryTurn, Reply
 from vrag_nb.agent.policy import Conversation, FinishReason, Image, Message, Text
-from vrag_nb.files import read_lines, replacing
+from vrag_nb.files import is_json, read_lines, replacing
 from vrag_nb.records import Hit, Question
 
 
@@ -273,10 +273,14 @@ def write_trajectories(path: Path, trajectories: Iterable[Trajectory]) -> None:
         file.writelines(trajectory.model_dump_json() + "\n" for trajectory in trajectories)
 
 
+_BEGINNING = b'{"uid":'  # of every record
+
+
 class TrajectoryLog:
     """Appends finished trajectories to a file, one whole line each; safe to share between threads.
 
-    `done` holds what an earlier run left. A half-written tail is removed before the first append.
+    `done` holds what an earlier run left. A half-written tail is removed before the first append. Raises ValueError for
+    a file that holds something else, and leaves it as it is.
     """
 
     def __init__(self, path: Path) -> None:
@@ -285,16 +289,25 @@ class TrajectoryLog:
         self._lock = threading.Lock()
         self.done: dict[str, Trajectory] = {}
         if self.path.is_file():
-            self._remove_half_line()
             self.done = {trajectory.uid: trajectory for trajectory in read_trajectories(self.path)}
+            self._end_last_line()
 
     def append(self, trajectory: Trajectory) -> None:
         line = trajectory.model_dump_json().encode("utf-8") + b"\n"
         with self._lock, self.path.open("ab") as file:
             file.write(line)
 
-    def _remove_half_line(self) -> None:
+    def _end_last_line(self) -> None:
+        """Where the last line was not ended: end it if it is whole, remove it if it is the beginning of a record."""
         content = self.path.read_bytes()
         whole = content.rfind(b"\n") + 1
-        if whole < len(content):
+        last = content[whole:]
+        if not last:
+            return
+        if is_json(last):  # and a trajectory, or it would not have been read
+            with self.path.open("ab") as file:
+                file.write(b"\n")
+        elif last.startswith(_BEGINNING) or _BEGINNING.startswith(last):
             os.truncate(self.path, whole)
+        else:
+            raise ValueError(f"{self.path}: its last line is no trajectory: it is no file to append trajectories to")

@@ -201,12 +201,12 @@ class TransformersPolicy(Policy):
         return self._decoder.run(batch, picker, self._ends, self.max_new_tokens, keep=views == 1, together=views)
 
     def _reread(self, batch: Sequence[Encoded], written: Sequence[_Written], seeds: Sequence[int]) -> list[_Written]:
-        """Turns that say what they read once more, off several views of the images shown last.
+        """Turns that say what they read once more, off several views of the images shown last, before notices or not.
 
         The whole turn, for the thought before an answer often says it already. One that reads no longer is dropped.
         """
         found, count = list(written), self.views
-        newest = [len(self.encoder.images_in(one, one.written, len(one.input_ids))) for one in batch]
+        newest = [self.encoder.newest_images(one) for one in batch]
         rows = [row for row in range(len(batch)) if newest[row] and self._reads(written[row][0])]
         step = max(1, self.batch_size // count)
         for chunk in (rows[place : place + step] for place in range(0, len(rows), step)):
