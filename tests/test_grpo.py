@@ -122,6 +122,8 @@ def test_recomputed_log_probabilities_are_those_of_generation(
         assert int(masks[row].sum()) == len(said) > 6
         assert (again[row][masks[row]] - torch.tensor(said)).abs().max() < 1e-4
     assert batch["num_images"] == [2] * 4
+    assert len({trajectory.uid for trajectory in one.trajectories}) == 4
+    assert len({trajectory.question_uid for trajectory in one.trajectories}) == 2, "the samples of a group share it"
 
 
 def rows_of(one: MultiTurnGRPOTrainer, batch: dict[str, Any]) -> list[int]:

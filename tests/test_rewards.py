@@ -142,6 +142,25 @@ def test_presets_weigh_the_parts_and_the_gate_closes() -> None:
         Reward({"outcome": (rewards.outcome, 1.0)}, gate="pattern")
 
 
+class Many:
+    """A `BatchPart`."""
+
+    identity: ClassVar = {"name": "many"}
+
+    def many(self, trajectories: Sequence[Trajectory]) -> list[float | Exception]:
+        return [0.25] * len(trajectories)
+
+
+class Wanting(Many):
+    """One that cannot be made of nothing."""
+
+    def __init__(self, model: str) -> None:
+        self.model = model
+
+
+MANY = Many()
+
+
 def test_a_part_of_ones_own_is_named_by_module_and_function() -> None:
     [scored] = load_reward({"parts": {"tests_own:short": 1.0}, "gate": ""}, {"tests_own:short": lambda one: 0.5}).score(
         [trajectory()]
@@ -153,7 +172,9 @@ def test_a_part_of_ones_own_is_named_by_module_and_function() -> None:
         .total
         == 2
     )
-    for name in ("nothing", "no_such_module:part", "math:nothing", "math:pi"):
+    for name in (f"{__name__}:Many", f"{__name__}:MANY"):  # the class, and an object of it
+        assert load_reward({"parts": {name: 1.0}, "gate": ""}).score([trajectory()])[0].total == 0.25
+    for name in ("nothing", "no_such_module:part", "math:nothing", "math:pi", f"{__name__}:Wanting"):
         with pytest.raises(ValueError, match=name):
             load_reward({"parts": {name: 1.0}, "gate": ""})
 

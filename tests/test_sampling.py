@@ -241,6 +241,10 @@ def test_data_sets_hold_what_the_model_saw(environment: Environment, tiny_corpus
         assert sum(turn["content"].count("<image>") for turn in row["messages"]) == len(row["images"])
         assert all((tmp_path / "sharegpt" / name).is_file() for name in row["images"])
         assert [turn["role"] for turn in row["messages"]] == [m.role for m in trajectory.messages()]
+    write_sharegpt([chosen[0].model_copy(update={"uid": "\u00fc" * 200})], store, tmp_path / "sharegpt")
+    [row] = json.loads((tmp_path / "sharegpt" / "data.json").read_text())
+    kept = {path.name for path in (tmp_path / "sharegpt" / "images").iterdir()}
+    assert kept == {Path(name).name for name in row["images"]}, "no image of an earlier choice stays"
 
 
 def test_words_of_the_data_neither_break_the_card_nor_are_html(environment: Environment) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from transformers import TrainerCallback
 
-from vrag_nb.files import append_line, read_lines, write_jsonl
+from vrag_nb.files import append_line, read_lines, write_jsonl, write_text
 
 
 class RunLog:
@@ -58,11 +59,19 @@ class CurveLog(TrainerCallback):
         self._log.write(step=state.global_step, **numbers)
 
 
+def _mark(folder: Path) -> str:
+    """What tells a folder's runs from those of other folders and machines, kept in it."""
+    path = folder / "wandb" / "run.id"
+    if not path.is_file():
+        write_text(path, secrets.token_hex(4))
+    return path.read_text(encoding="utf-8").strip()
+
+
 def wandb_reporting(mode: str, folder: Path, name: str) -> dict[str, Any]:
     """Open a wandb run and return the setting that makes a trainer log to it; nothing for mode "".
 
     mode: "online", or "offline", which writes below `folder` for a later `wandb sync`. A run of the same name and
-    folder is continued. Raises ValueError for another mode.
+    folder is continued; those of other folders are others. Raises ValueError for another mode.
     """
     if not mode:
         return {}
@@ -72,5 +81,5 @@ def wandb_reporting(mode: str, folder: Path, name: str) -> dict[str, Any]:
 
     folder.mkdir(parents=True, exist_ok=True)
     where: Literal["online", "offline"] = "online" if mode == "online" else "offline"
-    wandb.init(project="vrag_nb", name=name, id=name, dir=folder, mode=where, resume="allow")
+    wandb.init(project="vrag_nb", name=name, id=f"{name}-{_mark(folder)}", dir=folder, mode=where, resume="allow")
     return {"report_to": ["wandb"]}

@@ -186,7 +186,9 @@ class MultiTurnGRPOTrainer(RestoresWeights, GRPOTrainer):
             self.questions[row["uid"]].model_copy(update={"uid": f"{row['uid']}#{place + n}"})
             for n, row in enumerate(inputs)
         ]
-        return self._act(rows, self.settings.temperature, self.settings.seed * 1_000_003 + self.state.global_step)
+        played = self._act(rows, self.settings.temperature, self.settings.seed * 1_000_003 + self.state.global_step)
+        asked = [self.questions[row["uid"]] for row in inputs]  # whose uid the samples of a group share
+        return [one.model_copy(update={"reference": question}) for one, question in zip(played, asked, strict=True)]
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         """Greedy rollouts of the development questions, shared out over the processes; logged as `eval_...`."""

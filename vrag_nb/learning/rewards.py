@@ -4,7 +4,7 @@
     scored = reward.score(trajectories)          # one `Scored` each, in their order
 
 A part is a function `(Trajectory) -> float`. To use one of your own, name it in a profile as `module:function`. A part
-that must see many trajectories at once (a judge behind an endpoint) is a `BatchPart`.
+that must see many trajectories at once (a judge behind an endpoint) is a `BatchPart`, named likewise.
 
 A part that fails on a trajectory gives that trajectory an error and no reward; the others keep theirs. Nothing here
 turns a failure into a silent 0.
@@ -270,11 +270,16 @@ def load_reward(
     return Reward(parts, config.gate)
 
 
-def _imported(name: str) -> Part:
-    """A part named `module:function`."""
+def _imported(name: str) -> Part | BatchPart:
+    """A part named `module:function`, or a `BatchPart`, or its class, which is given nothing, at `module:name`."""
     if ":" not in name:
         raise ValueError(f"no reward part {name!r}; there are {', '.join(PARTS)}, or name one as module:function")
     found = load_object(name, "the reward part")
-    if not callable(found):
-        raise ValueError(f"the reward part {name!r} is not a function")
+    if isinstance(found, type):
+        try:
+            found = found()
+        except TypeError as error:
+            raise ValueError(f"the reward part {name!r} cannot be made: {error}") from error
+    if not (callable(found) or isinstance(found, BatchPart)):
+        raise ValueError(f"the reward part {name!r} is neither a function nor a BatchPart")
     return found

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
+import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -51,11 +53,9 @@ def write_dataset(
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
     path = out / "train.parquet"
-    rows = Dataset.from_generator(
-        _rows, features=FEATURES, gen_kwargs={"trajectories": list(trajectories), "pages": pages}
-    )
-    with replacing(path) as temporary:
-        rows.to_parquet(temporary)
+    given = {"trajectories": list(trajectories), "pages": pages}
+    with tempfile.TemporaryDirectory(dir=out, prefix=".rows-") as cache, replacing(path) as temporary:
+        Dataset.from_generator(_rows, features=FEATURES, gen_kwargs=given, cache_dir=cache).to_parquet(temporary)
     (out / "README.md").write_text(card(trajectories, dropped), encoding="utf-8")
     return path
 
@@ -94,13 +94,13 @@ def write_sharegpt(trajectories: Sequence[Trajectory], pages: Pages, out: Path) 
     `<image>` stands where an image is shown; images are at the size the model saw.
     """
     out = Path(out)
-    (out / "images").mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(out / "images", ignore_errors=True)  # of an earlier choice
+    (out / "images").mkdir(parents=True)
     rows: list[dict[str, Any]] = []
     for trajectory in trajectories:
-        for number, conversation in enumerate(conversations(trajectory, pages)):
+        for conversation in conversations(trajectory, pages):
             names: list[str] = []
-            stem = f"{trajectory.uid}_{number}" if number else trajectory.uid
-            stem = f"{len(rows)}_{stem}"  # two experts may have answered one question
+            stem = str(len(rows))  # a question's name may be longer than a file's, and two experts may answer it
             turns = [
                 {"role": message.role, "content": _with_images(message.parts, names, stem, out)}
                 for message in conversation
@@ -115,13 +115,13 @@ def write_sharegpt(trajectories: Sequence[Trajectory], pages: Pages, out: Path) 
     return path
 
 
-def _with_images(parts: Sequence[Text | Image], names: list[str], uid: str, out: Path) -> str:
+def _with_images(parts: Sequence[Text | Image], names: list[str], stem: str, out: Path) -> str:
     text = ""
     for part in parts:
         if isinstance(part, Text):
             text += part.text
             continue
-        name = f"images/{uid.replace('/', '_').replace('#', '_')}_{len(names)}.png"
+        name = f"images/{stem}_{len(names)}.png"
         part.resolved().save(out / name)
         names.append(name)
         text += "<image>"
