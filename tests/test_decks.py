@@ -122,6 +122,15 @@ def test_a_killed_run_of_another_seed_leaves_no_corpus_that_counts_as_finished(t
     assert {path: path.read_bytes() for path in sorted((tmp_path / "documents").iterdir())} == before
 
 
+def test_a_corpus_of_other_documents_is_left_alone(tmp_path):
+    for name in ("pages.parquet", "questions.test.parquet"):
+        (tmp_path / name).write_bytes(b"mine")
+    with pytest.raises(ValueError, match="is a corpus of other documents"):
+        generate_corpus(tmp_path, sizes=SIZES)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["pages.parquet", "questions.test.parquet"]
+    assert (tmp_path / "questions.test.parquet").read_bytes() == b"mine"
+
+
 def test_names_in_tables_have_no_blanks_around_them():
     for split in SPLITS:
         for series in load_series(split):

@@ -155,11 +155,17 @@ def generate_corpus(
     """Make the corpus of all three splits in `out`, or leave it alone when it is there.
 
     `sizes` maps a split to (decks, questions). Documents that an earlier run made here and this one does not are
-    removed; files it did not make stay.
+    removed; files it did not make stay. Raises ValueError for a corpus of other documents, whose questions would be
+    replaced and whose pages would go.
     """
     out, sizes = Path(out), dict(sizes or DEFAULT_SIZES)
     fingerprint = _fingerprint(seed, sizes, tables_dir)
     marker = _read_marker(out)
+    if not (out / MARKER).exists() and (out / "pages.parquet").exists():  # pages come after a corpus has been made
+        raise ValueError(
+            f"{out} is a corpus of other documents, whose questions and pages the profile's decks would replace: "
+            "choose another corpus folder, or say which documents it is made of (--documents)"
+        )
     if marker.get("fingerprint") == fingerprint and all((out / name).is_file() for name in marker["files"]):
         return CorpusSummary(marker["documents"], marker["questions"], fresh=False)
     files = _planned(sizes, seed, tables_dir)
